@@ -1,4 +1,4 @@
-"""ACLs: what a principal may do, or must not do, with resources; names and numbers are those of Kafka's protocol.
+"""ACLs: the operations that principals may or must not do on resources, with the names and numbers of Kafka's protocol.
 
 A binding says that a principal, from a host, is allowed or denied an operation on the resources of a pattern:
 
@@ -37,7 +37,7 @@ class AclResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a pattern's name selects resources (org.apache.kafka.common.resource.PatternType)."""
+    """The way in which a pattern's name selects resources (org.apache.kafka.common.resource.PatternType)."""
 
     UNKNOWN = 0
     ANY = 1
@@ -81,7 +81,7 @@ class AclPermission(IntEnum):
 
 
 def kafka_name(member: IntEnum) -> str:
-    """Return a member's name as Kafka's tools and its JSON have it, such as DescribeConfigs."""
+    """Return a member's name in the form of Kafka's tools and JSON, such as DescribeConfigs."""
     return member.name.title().replace("_", "")
 
 
@@ -111,7 +111,7 @@ OPERATIONS: dict[AclResourceType, tuple[AclOperation, ...]] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class AclBinding:
-    """One ACL. `check` says whether the parts make sense."""
+    """One ACL. `check` validates it."""
 
     resource_type: AclResourceType
     name: str
@@ -124,7 +124,7 @@ class AclBinding:
     permission: AclPermission
 
     def check(self) -> None:
-        """Raises InvalidRequest if the binding cannot be created, as Kafka's AclControlManager.validateNewAcl does."""
+        """Raise InvalidRequest if the binding cannot be created, as Kafka's AclControlManager.validateNewAcl does."""
         if self.resource_type not in OPERATIONS:
             raise InvalidRequest(f"Invalid resourceType {self.resource_type.name}")
         if self.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -170,7 +170,7 @@ class AclBindingFilter:
     permission: AclPermission = AclPermission.ANY
 
     def check(self) -> None:
-        """Raises InvalidRequest if a part is UNKNOWN."""
+        """Raise InvalidRequest if a part is UNKNOWN."""
         for part in (self.resource_type, self.pattern_type, self.operation, self.permission):
             if not part:
                 raise InvalidRequest(f"The filter has an unknown {type(part).__name__}")

@@ -1,7 +1,7 @@
 """Subscriptions to the metrics of clients: which clients push which of their metrics, and how often (KIP-714).
 
-A subscription has a name and the keys of `ClientMetricsConfig`. A client pushes what all the subscriptions that match
-it ask for together, at the shortest of their intervals (org.apache.kafka.server.ClientMetricsManager).
+A subscription has a name and the keys of `ClientMetricsConfig`. A client pushes the metrics of all subscriptions that
+match it, at the shortest of their intervals (org.apache.kafka.server.ClientMetricsManager).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparklog.base.ids import encode_id
 from sparklog.base.pattern import Pattern, compile_pattern
 
 ALL_METRICS = "*"
-"""In place of the prefixes of names: every metric."""
+"""Selects every metric, in place of prefixes of names."""
 SELECTORS = (
     "client_instance_id",
     "client_id",
@@ -33,7 +33,7 @@ MAX_METRICS = 1_000
 ClientMetricsConfigs = Mapping[str, Mapping[str, str]]
 """The keys of subscriptions, by name."""
 MAX_LENGTH = 256
-"""Of the texts that are kept of a client: a client may send names of 32 KiB."""
+"""Maximum characters of a client's texts that a broker keeps; clients may send names of 32 KiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,8 @@ class ClientMetricsConfig:
 
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> ClientMetricsConfig:
-        """Return the keys' values. Raises InvalidRequest for an unknown key or a value that is not allowed, and
-        InvalidConfig for selectors that are not."""
+        """Return the keys' values. Raises InvalidRequest for an unknown key or an invalid value, and InvalidConfig for
+        an invalid selector."""
         values = {}
         for name, text in configs.items():
             if name not in CLIENT_METRICS_KEYS:
@@ -72,7 +72,7 @@ class ClientMetricsConfig:
         return config
 
     def patterns(self) -> dict[str, Pattern]:
-        """Return the compiled expressions by selector; of one given twice, the last. Raises InvalidConfig."""
+        """Return the compiled expressions by selector; of two for one selector, the last. Raises InvalidConfig."""
         found = {}
         for each in self.match:
             selector, equals, text = (part.strip() for part in each.partition("="))
@@ -89,7 +89,7 @@ CLIENT_METRICS_KEYS = declared_keys(ClientMetricsConfig)
 
 
 class ClientInstance(NamedTuple):
-    """A client, as its connection shows it. Texts have at most MAX_LENGTH characters."""
+    """A client's properties, from its connection. Texts have at most MAX_LENGTH characters."""
 
     client_id: str
     software_name: str
@@ -99,12 +99,12 @@ class ClientInstance(NamedTuple):
 
     @classmethod
     def of(cls, client_id: str, software_name: str, software_version: str, address: str, port: int) -> ClientInstance:
-        """Return the client, with its texts cut."""
+        """Return the client, with its texts cut to MAX_LENGTH."""
         end = MAX_LENGTH
         return cls(client_id[:end], software_name[:end], software_version[:end], address[:end], port)
 
     def selected_by(self, instance_id: UUID) -> dict[str, str]:
-        """Return the values that selectors choose by."""
+        """Return the client's values by selector."""
         return {
             "client_instance_id": encode_id(instance_id),
             "client_id": self.client_id,
@@ -125,7 +125,7 @@ class ClientMetricsSubscription:
 
     @classmethod
     def of(cls, config: ClientMetricsConfig) -> ClientMetricsSubscription:
-        """Return the subscription that the keys make. Raises InvalidConfig if an expression of `match` is not valid."""
+        """Return the subscription with these keys. Raises InvalidConfig if an expression of `match` is not valid."""
         return cls(interval_ms=config.interval_ms, metrics=config.metrics, match=config.patterns())
 
     def matches(self, client: Mapping[str, str]) -> bool:
@@ -137,7 +137,7 @@ class ClientMetricsSubscription:
 
 
 class InstanceSubscription(NamedTuple):
-    """What one client pushes."""
+    """The metrics that one client pushes."""
 
     interval_ms: int
     metrics: tuple[str, ...]
@@ -145,14 +145,14 @@ class InstanceSubscription(NamedTuple):
 
     @classmethod
     def of(cls, subscriptions: Iterable[ClientMetricsSubscription], client: Mapping[str, str]) -> InstanceSubscription:
-        """Return what the subscriptions that match the client ask for together."""
+        """Return the metrics of all subscriptions that match the client."""
         matching = [each for each in subscriptions if each.matches(client)]
         interval_ms = min((each.interval_ms for each in matching), default=DEFAULT_INTERVAL_MS)
         metrics = {prefix for each in matching for prefix in each.metrics}
         return cls(interval_ms, (ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics)))
 
     def subscription_id(self, instance_id: UUID) -> int:
-        """Return the id, a signed number of 32 bits: another one if the client is to push something else."""
+        """Return the id, a signed number of 32 bits, which changes with the metrics or the interval."""
         checksum: int = crc32c(f"{list(self.metrics)}{self.interval_ms}".encode())
         halves = (instance_id.int >> 64) ^ (instance_id.int & (1 << 64) - 1)
         value = checksum ^ (halves >> 32) ^ (halves & 0xFFFFFFFF)

@@ -23,9 +23,8 @@ CLUSTER_STORE = "cluster.sqlite"
 def cluster_defaults(brokers: int) -> Mapping[str, str]:
     """Return the default settings of a cluster with `brokers` brokers.
 
-    With three or more brokers, every record acknowledged with acks=all is on two of them, so none is lost when one
-    broker dies. With two brokers, that holds while both are in sync. The cluster history is enabled; a single
-    broker has little use for it.
+    With three or more brokers, every record acknowledged with acks=all is on two of them, so the death of one broker
+    loses none. With two brokers, that holds while both are in sync. The cluster history is enabled.
     """
     replicas = str(min(brokers, MOST_REPLICAS))
     return {
@@ -39,8 +38,8 @@ def cluster_defaults(brokers: int) -> Mapping[str, str]:
 def cores_defaults(host: str, *, has_zookeeper: bool) -> Mapping[str, str]:
     """Return the default settings of a cluster with one broker for each core of machine `host`.
 
-    The machine is the rack, so that replicas are on different machines if there are enough. One machine keeps one
-    replica: further ones would die with it. ZooKeeper means several machines: they keep three.
+    The machine is the rack, so that replicas are on different machines if there are enough. A single machine keeps one
+    replica, as others would die with it. A cluster with ZooKeeper has several machines and keeps three.
     """
     return {**cluster_defaults(MOST_REPLICAS if has_zookeeper else 1), "broker.rack": host}
 
@@ -58,22 +57,25 @@ def broker_settings(config: BrokerConfig, number: int) -> dict[str, str]:
     settings = {
         "broker.id": str(broker_id),
         "log.dirs": ",".join(f"{folder}/broker-{broker_id}" for folder in config.log_dirs),
-        "grpc.listener": _moved(config.grpc_listener, further),
-        "listeners": ",".join(_moved(listener, further) for listener in config.listeners),
+        "grpc.listener": _with_port_raised(config.grpc_listener, further),
+        "listeners": ",".join(_with_port_raised(listener, further) for listener in config.listeners),
     }
     for key, address in (
         ("grpc.advertised.listener", config.grpc_advertised_listener),
-        ("advertised.listeners", ",".join(_moved(listener, further) for listener in config.advertised_listeners)),
+        (
+            "advertised.listeners",
+            ",".join(_with_port_raised(listener, further) for listener in config.advertised_listeners),
+        ),
         ("metrics.listener", config.metrics_listener),
     ):
         if address:
-            settings[key] = address if "://" in address else _moved(address, further)
+            settings[key] = address if "://" in address else _with_port_raised(address, further)
     if not config.zookeeper_connect:
         settings["cluster.store"] = config.cluster_store or f"{config.log_dirs[0]}/{CLUSTER_STORE}"
     return settings
 
 
-def _moved(listener: str, further: int) -> str:
+def _with_port_raised(listener: str, further: int) -> str:
     """Return HOST:PORT or NAME://HOST:PORT with the port raised by `further`."""
     host, _, port = listener.rpartition(":")
     if not port.isdigit() or int(port) == 0:
@@ -84,7 +86,7 @@ def _moved(listener: str, further: int) -> str:
 _THREE = """\
 # Broker {number} of three on one machine, with ZooKeeper. Start ZooKeeper, then each of the three with
 #     sparklog up --config conf/three-brokers/broker-{number}.toml
-# Brokers on machines of their own have the same ports, and tell clients under which name they are reached
+# Brokers on machines of their own have the same ports, and advertise the names of their machines to clients
 # (grpc.advertised.listener, advertised.listeners). All other keys are as in conf/broker.toml.
 """
 
@@ -99,11 +101,11 @@ def broker_toml(number: int) -> str:
         "zookeeper.connect": config.zookeeper_connect,
         **cluster_defaults(MOST_REPLICAS),
     }
-    lines = [f"{key} = {_toml(value)}\n" for key, value in settings.items()]
+    lines = [f"{key} = {_toml_value(value)}\n" for key, value in settings.items()]
     return _THREE.format(number=number) + "".join(lines)
 
 
-def _toml(value: str) -> str:
+def _toml_value(value: str) -> str:
     return value if value.isdigit() or value in ("true", "false") else f'"{value}"'
 
 

@@ -1,7 +1,7 @@
 """The broker's configuration keys (org.apache.kafka.server.config) and the defaults of topics.
 
 A configuration is parsed from text once and never changes. `conf/broker.toml` and the tables in the docs are generated
-from here.
+from this module.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BrokerConfig:
     log_dir_min_free_bytes: int = key(
         64 << 20,
         integer(0),
-        "The broker refuses appends while a log directory's disk has less free space; reads go on. 0: no check.",
+        "The broker refuses appends while a log directory's disk has less free space; reads continue. 0: no check.",
     )
     grpc_listener: str = key(DEFAULT_GRPC_ADDRESS, text(), "HOST:PORT of the gRPC listener; port 0: any free one.")
     grpc_advertised_listener: str = key(
@@ -102,7 +102,7 @@ class BrokerConfig:
     quota_window_size_seconds: int = key(
         1,
         integer(1, MAX_INT),
-        "How many seconds' worth of its quota a client that was silent may use at once; also the longest wait for "
+        "Seconds of its quota that a client may use at once after a silence; also the longest wait for "
         "request_percentage.",
     )
     controller_quota_window_num: int = key(
@@ -323,7 +323,7 @@ class BrokerConfig:
     offsets_topic_replication_factor: int = key(
         -1,
         integer(-1, 32767),
-        "Replicas of a new __consumer_offsets; -1: default.replication.factor. The topic is created only once so many "
+        "Replicas of a new __consumer_offsets; -1: default.replication.factor. The topic is created once that many "
         "brokers run. Use 3 in a cluster that must survive the loss of a broker.",
     )
     offsets_topic_segment_bytes: int = key(
@@ -445,7 +445,7 @@ class BrokerConfig:
     tracing_sample_every: int = key(
         0,
         integer(0, MAX_INT),
-        "One of so many requests that bring no trace of their own gets a span; 0: none of them.",
+        "One of this many requests without a trace of their own gets a span; 0: none of them.",
     )
     request_log_slow_ms: int = key(
         1_000,
@@ -533,8 +533,8 @@ class BrokerConfig:
     authorizer_class_name: str = key(
         "",
         one_of("", STANDARD_AUTHORIZER),
-        "The authorizer, which lets clients do what ACLs allow; empty: whoever can connect may do everything. All "
-        "brokers of a cluster need the same one.",
+        "The authorizer, which enforces ACLs; empty: every client may do everything. All brokers of a cluster need the "
+        "same one.",
     )
     super_users: str = key(
         "",
@@ -576,12 +576,12 @@ def parse_broker_config(settings: Iterable[Setting]) -> BrokerConfig:
 
     Raises ConfigError for an unknown key (naming the nearest known one) or a value that is not allowed.
     """
-    return _with(BrokerConfig(), settings)
+    return _override(BrokerConfig(), settings)
 
 
 def with_settings(config: BrokerConfig, settings: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration with these keys changed. Raises ConfigError as `parse_broker_config` does."""
-    return _with(config, (Setting(name, raw, "") for name, raw in settings.items()))
+    return _override(config, (Setting(name, raw, "") for name, raw in settings.items()))
 
 
 def find_broker_key(name: str, where: str = "") -> Key:
@@ -594,7 +594,7 @@ def find_broker_key(name: str, where: str = "") -> Key:
     raise ConfigError(where + unknown_key(name, {**BROKER_KEYS, **BROKER_DEFAULTS_OF_TOPICS}))
 
 
-def _with(config: BrokerConfig, settings: Iterable[Setting]) -> BrokerConfig:
+def _override(config: BrokerConfig, settings: Iterable[Setting]) -> BrokerConfig:
     broker: dict[str, Any] = {}
     topic: dict[str, Any] = {}
     for name, raw, where in settings:

@@ -1,7 +1,7 @@
 """`conf/broker.toml`, written from the configuration keys: ``python -m sparklog.base.config_doc > conf/broker.toml``.
 
-Every key is there, commented out, with its meaning, allowed values and default. The file shows the defaults; users
-change the keys that should differ.
+The file has every key, commented out, with its meaning, allowed values and default. Users change the keys that should
+differ.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
 
     SPARKLOG_CONFIG_LOG_SEGMENT_BYTES        environment: capitals, with underscores for dots
 
-Every key and value is checked, and errors say where it was written. Python's TOML reader gives no line numbers, so they
-are found by reading the file a second time. In a file with multi-line strings or arrays of tables, neither of which
-is of use here, a line number may be missing.
+Every key and value is checked, and errors name file and line. Python's TOML reader gives no line numbers, so this
+module reads the file a second time. A line number may be missing in a file with multi-line strings or arrays of tables,
+which no key needs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TomlValue(NamedTuple):
 
 def read_toml(path: str) -> list[Setting]:
     """Return the settings in a TOML file. Raises ConfigError if the file or the type of a value is invalid."""
-    return [Setting(name, _text(name, value, where), where) for name, value, where in read_values(path)]
+    return [Setting(name, _value_as_text(name, value, where), where) for name, value, where in read_values(path)]
 
 
 def read_values(path: str) -> list[TomlValue]:
@@ -99,7 +99,7 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
             yield prefix + name, value
 
 
-def _text(name: str, value: Any, where: str) -> str:
+def _value_as_text(name: str, value: Any, where: str) -> str:
     """Return a TOML value as text for `Key.parse`."""
     match value:
         case bool():
@@ -117,11 +117,11 @@ def _lines_of_keys(content: str) -> dict[str, int]:
     table = ""
     for number, line in enumerate(content.splitlines(), 1):
         if found := _TABLE.match(line):
-            table = _bare(found[1]) + "."
+            table = _unquoted(found[1]) + "."
         elif found := _KEY.match(line):
-            lines.setdefault(table + _bare(found[1]), number)
+            lines.setdefault(table + _unquoted(found[1]), number)
     return lines
 
 
-def _bare(name: str) -> str:
+def _unquoted(name: str) -> str:
     return re.sub(r"\s", "", name)

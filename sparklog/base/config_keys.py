@@ -1,8 +1,7 @@
 """Declaration of configuration keys: Kafka's name, type, default, bounds and documentation in one place.
 
-A key is a field of a frozen dataclass, made by `key`; its Kafka name is the field's name with dots for underscores
-(`log_segment_bytes` is ``log.segment.bytes``). Values are parsed from text once; all later code gets checked, typed
-values.
+A key is a field of a frozen dataclass, declared by `key`. Its Kafka name is the field's name with dots for underscores
+(`log_segment_bytes` is ``log.segment.bytes``). Values are parsed from text once; later code gets checked, typed values.
 """
 
 from __future__ import annotations
@@ -180,7 +179,7 @@ def pem() -> Bound:
 
 
 def log_format() -> Any:
-    """Return the field for the key of how a server logs."""
+    """Return the field of the key for the form of a server's log."""
     return key(
         TEXT_LOGS,
         one_of(TEXT_LOGS, JSON_LOGS),
@@ -208,7 +207,7 @@ class Key:
     doc: str
     broker_key: str | None
     update_mode: str
-    """READ_ONLY, PER_BROKER or CLUSTER_WIDE: when a broker's key may change; a topic's own key always may."""
+    """READ_ONLY, PER_BROKER or CLUSTER_WIDE, for a broker's key. A topic's own key may change at any time."""
 
     def parse(self, raw: str, where: str = "") -> Any:
         """Return the typed value of `raw`. Raises ConfigError, with `where` and the allowed values, if invalid."""

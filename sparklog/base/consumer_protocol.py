@@ -3,9 +3,9 @@
     subscription   from each member to the group leader, with JoinGroup: its topics and its present partitions
     assignment     from the group leader to each member, with SyncGroup: its new partitions
 
-Both begin with a 16-bit version. A later version only adds fields at the end, so a reader takes the fields it knows and
-ignores the rest, whatever the version. Numbers are big-endian, strings have 16-bit lengths, bytes and arrays 32-bit
-ones, -1 being null. This module writes version 3, like Java's clients. (ConsumerProtocolSubscription.json,
+Both begin with a 16-bit version. A later version only adds fields at the end, so a reader of any version ignores the
+fields after those it knows. Numbers are big-endian, strings have 16-bit lengths, bytes and arrays 32-bit lengths; -1 is
+null. This module writes version 3, like Java's clients. (ConsumerProtocolSubscription.json,
 ConsumerProtocolAssignment.json)
 """
 
@@ -32,7 +32,7 @@ class Subscription:
     owned: Sequence[TopicPartition] = ()
     """Partitions that the member owns now: from version 1 on (KIP-429)."""
     generation: int = NO_GENERATION
-    """Generation in which it got them: from version 2 on."""
+    """The generation in which the member got them: from version 2 on."""
     rack: str | None = None
     """The member's rack: from version 3 on."""
 
@@ -51,11 +51,11 @@ def write_subscription(subscription: Subscription) -> bytes:
         (
             _INT16.pack(VERSION),
             _INT32.pack(len(subscription.topics)),
-            *map(_string, subscription.topics),
-            _bytes(subscription.user_data),
+            *map(_pack_string, subscription.topics),
+            _pack_bytes(subscription.user_data),
             write_partitions(subscription.owned),
             _INT32.pack(subscription.generation),
-            _string(subscription.rack),
+            _pack_string(subscription.rack),
         )
     )
 
@@ -77,7 +77,7 @@ def read_subscription(data: bytes) -> Subscription:
 
 def write_assignment(assignment: Assignment) -> bytes:
     """Return the bytes of an assignment, of version 3."""
-    return _INT16.pack(VERSION) + write_partitions(assignment.partitions) + _bytes(assignment.user_data)
+    return _INT16.pack(VERSION) + write_partitions(assignment.partitions) + _pack_bytes(assignment.user_data)
 
 
 def read_assignment(data: bytes) -> Assignment:
@@ -96,12 +96,12 @@ def write_partitions(partitions: Iterable[TopicPartition]) -> bytes:
         by_topic.setdefault(topic, []).append(partition)
     parts = [_INT32.pack(len(by_topic))]
     for topic, numbers in by_topic.items():
-        parts += (_string(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
+        parts += (_pack_string(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
     return b"".join(parts)
 
 
 class ProtocolReader:
-    """Reads one value after the other. Raises ValueError if the bytes end too early."""
+    """Reads values one after the other. Raises ValueError if the bytes end too early."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -109,16 +109,16 @@ class ProtocolReader:
 
     @property
     def left(self) -> int:
-        """The number of bytes that were not read yet."""
+        """The number of unread bytes."""
         return len(self._data) - self._at
 
     def int16(self) -> int:
         """Read a signed number of 16 bits."""
-        return int.from_bytes(self._take(2), "big", signed=True)
+        return int.from_bytes(self._read_bytes(2), "big", signed=True)
 
     def int32(self) -> int:
         """Read a signed number of 32 bits."""
-        return int.from_bytes(self._take(4), "big", signed=True)
+        return int.from_bytes(self._read_bytes(4), "big", signed=True)
 
     def count(self) -> int:
         """Read the length of an array; 0 for a null array. Raises ValueError if it is greater than `left`."""
@@ -130,12 +130,12 @@ class ProtocolReader:
     def string(self) -> str | None:
         """Read a string with a 16-bit length; None for null."""
         size = self.int16()
-        return None if size < 0 else self._take(size).decode()
+        return None if size < 0 else self._read_bytes(size).decode()
 
     def data(self) -> bytes | None:
         """Read bytes with a 32-bit length; None for null."""
         size = self.int32()
-        return None if size < 0 else self._take(size)
+        return None if size < 0 else self._read_bytes(size)
 
     def partitions(self) -> list[TopicPartition]:
         """Read what `write_partitions` wrote, in its order."""
@@ -145,7 +145,7 @@ class ProtocolReader:
             found += [TopicPartition(topic, self.int32()) for _ in range(self.count())]
         return found
 
-    def _take(self, size: int) -> bytes:
+    def _read_bytes(self, size: int) -> bytes:
         if size > self.left:
             raise ValueError(f"{size} bytes wanted, {self.left} are left")
         self._at += size
@@ -156,12 +156,12 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
 
-def _string(value: str | None) -> bytes:
+def _pack_string(value: str | None) -> bytes:
     if value is None:
         return _INT16.pack(-1)
     data = value.encode()
     return _INT16.pack(len(data)) + data
 
 
-def _bytes(value: bytes | None) -> bytes:
+def _pack_bytes(value: bytes | None) -> bytes:
     return _INT32.pack(-1) if value is None else _INT32.pack(len(value)) + value

@@ -1,8 +1,8 @@
-"""The configuration of a broker as it is now (kafka.server.DynamicBrokerConfig).
+"""The current configuration of a broker (kafka.server.DynamicBrokerConfig).
 
-A broker starts with the keys of its file, environment and arguments. Keys that may change while it runs are overridden
-by those that the cluster store has for all brokers, and these by those for this broker. Readers ask for `current` each
-time, or are told of a change.
+A broker starts with the keys of its file, environment and arguments. The cluster store overrides keys that may change
+at run time: with values for all brokers, and above these with values for this broker. Readers read `current` each time,
+or subscribe to changes.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ logger = logging.getLogger(__name__)
 
 
 class DynamicConfig:
-    """The owner of one broker's current configuration. Changed by one thread at a time; read on any."""
+    """The owner of one broker's current configuration. One thread at a time changes it; any thread reads it."""
 
     def __init__(self, started_with: BrokerConfig) -> None:
         self.started_with = started_with
         self.current = started_with
         self.for_all: Overrides = {}
-        """What is set for all brokers."""
+        """The keys that were set at run time for all brokers."""
         self.own: Overrides = {}
-        """What is set for this broker."""
+        """The keys that were set at run time for this broker."""
         self.generation = 0
-        """Grows with each change."""
-        self._tell: list[ConfigListener] = []
+        """Incremented with each change."""
+        self._listeners: list[ConfigListener] = []
 
-    def subscribe(self, tell: ConfigListener) -> None:
-        """Have `tell` called with each new configuration, and now with the present one."""
-        self._tell.append(tell)
-        tell(self.current)
+    def subscribe(self, listener: ConfigListener) -> None:
+        """Call `listener` with the present configuration now, and with each later one."""
+        self._listeners.append(listener)
+        listener(self.current)
 
     def set_overrides(self, for_all: Overrides, own: Overrides) -> bool:
-        """Replace all keys that were changed at run time; return whether they are others than before.
+        """Replace all keys that were set at run time; return whether they have changed.
 
-        Keys that cannot be read are ignored, and logged.
+        Invalid keys are logged and ignored.
         """
         if (for_all, own) == (self.for_all, self.own):
             return False
         self.for_all, self.own = dict(for_all), dict(own)
         self.generation += 1
-        self.current = with_settings(self.started_with, self._valid({**for_all, **own}))
-        for tell in self._tell:
-            tell(self.current)
+        self.current = with_settings(self.started_with, self._valid_overrides({**for_all, **own}))
+        for listener in self._listeners:
+            listener(self.current)
         return True
 
-    def _valid(self, overrides: Overrides) -> Overrides:
+    def _valid_overrides(self, overrides: Overrides) -> Overrides:
         """Return the keys that exist here, may change at run time, and have an allowed value."""
         found = {}
         for name, raw in overrides.items():

@@ -2,7 +2,7 @@
 
     SparklogError
     ├── ConfigError                 a configuration or an option is wrong: fix it and start again
-    ├── SchemaError                 a schema is invalid, not to be had, or cannot be read as the one wanted
+    ├── SchemaError                 a schema is invalid, not available, or incompatible with the requested one
     ├── MalformedRecord             a key or value does not follow its schema
     ├── StoreError                  the cluster store refused a write or a read; handled inside the broker
     ├── UnexpectedGap               batches for a follower's log leave out offsets; handled inside the broker
@@ -22,7 +22,7 @@ from typing import ClassVar
 
 
 class SparklogError(Exception):
-    """The root of the tree. The text says what was wrong, where, and what to do."""
+    """The root of the tree. The text names the problem, its place, and the remedy."""
 
 
 class ConfigError(SparklogError):
@@ -30,7 +30,7 @@ class ConfigError(SparklogError):
 
 
 class SchemaError(SparklogError):
-    """A schema is invalid, has no type in Spark, or cannot be read as the schema that is wanted."""
+    """A schema is invalid, has no type in Spark, or cannot be read as the requested schema."""
 
 
 class RegistryError(SchemaError):
@@ -70,7 +70,7 @@ class NotEmpty(StoreError):
 
 
 class ConnectionLoss(StoreError):
-    """The store cannot be reached at the moment. A write under way may or may not have happened."""
+    """The store cannot be reached at the moment. A write in progress may or may not have happened."""
 
 
 class SessionExpired(StoreError):
@@ -94,7 +94,7 @@ class ClosedError(ClientError):
 
 
 class BufferExhausted(ClientError):
-    """`buffer.memory` stayed full for `max.block.ms`: slow down, or raise either."""
+    """`buffer.memory` stayed full for `max.block.ms`: send more slowly, or raise one of the two."""
 
 
 class DeliveryTimeout(ClientError):

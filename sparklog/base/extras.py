@@ -7,7 +7,7 @@ OF_SPARK = ("apscheduler", "delta", "deltalake", "pandas", "py4j", "pyspark")
 
 
 def advice(missing: ImportError) -> str:
-    """Return which extra to install for a module that was not found; empty if it belongs to none."""
+    """Return an instruction to install the extra that has a missing module; empty if no extra has it."""
     module = (missing.name or "").partition(".")[0]
     if not isinstance(missing, ModuleNotFoundError) or module not in OF_SPARK:
         return ""

@@ -23,7 +23,7 @@ class ReadFile(Protocol):
 
     @property
     def size(self) -> int:
-        """The length in bytes, with each change by this object; changes by others may be missing."""
+        """The length in bytes. Changes through other objects may be missing."""
         ...
 
     def read_at(self, offset: int, size: int) -> bytes:
@@ -31,7 +31,7 @@ class ReadFile(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the file; a file that is closed already stays so."""
+        """Close the file; has no effect on a closed file."""
         ...
 
 
@@ -39,7 +39,7 @@ class File(ReadFile, Protocol):
     """An open file that can also be appended to, truncated and flushed."""
 
     def append(self, data: Buffer) -> None:
-        """Write all of `data` at the end. Raises OSError if that fails; a part may then have been written."""
+        """Write all of `data` at the end. Raises OSError on failure; a part may then be written."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -108,7 +108,7 @@ class Fs(ReadFs, Protocol):
     def lock(self, path: str) -> AbstractContextManager[None]:
         """Hold a lock on the file `path`, which is created if there is none, as long as the context lasts.
 
-        Raises BlockingIOError if somebody else holds it, in another process or in this one.
+        Raises BlockingIOError if the lock is held already, by another process or by this one.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""State of a server process, as `metrics_http.py` tells it to whoever probes the process."""
+"""State of a server process, which probes read (metrics_http.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 LIVE_WITHIN_S = 5.0
-"""A loop that has not turned for this long is stuck: no step of a request takes a tenth of a second."""
+"""An event loop that runs no callback for this long is stuck: a step of a request takes less than 0.1 s."""
 
 
 class Health(NamedTuple):
@@ -16,13 +16,13 @@ class Health(NamedTuple):
 
     takes_records: bool = True
     troubles: Mapping[str, object] = {}
-    """Current problems by name; empty if there are none."""
+    """Current problems by name."""
     not_ready: str = ""
-    """Why clients should use other servers; empty if they should use this one."""
+    """The reason for which clients should use other servers; empty if they should use this one."""
 
 
 def is_loop_running(loop: asyncio.AbstractEventLoop, within_s: float = LIVE_WITHIN_S) -> bool:
-    """Return whether the event loop runs a callback within `within_s` seconds. Blocks; not for the loop's thread."""
+    """Return whether the event loop runs a callback within `within_s` seconds. Blocks: do not call it in the loop."""
     turned = threading.Event()
     try:
         loop.call_soon_threadsafe(turned.set)

@@ -15,7 +15,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__clu
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; the text form is also the folder's name."""
+    """One partition of one topic; its text form, such as ``orders-3``, is also the folder's name."""
 
     topic: str
     partition: int

@@ -24,18 +24,18 @@ _WHOLE = re.compile(rf"\s*([\w.$]+)\s+required((?:{_OPTION.pattern})*)\s*;\s*", 
 
 
 class LoginModule(NamedTuple):
-    """The module, and its options in their order; a name may occur twice."""
+    """A login module with its options, in their order; a name may occur twice."""
 
     module: str
     options: tuple[tuple[str, str], ...]
 
     def option(self, name: str) -> str:
-        """Return the value of an option; empty without it."""
+        """Return the value of an option; empty if it is missing."""
         return dict(self.options).get(name, "")
 
 
 def parse_login(key: str, text: str, *modules: str) -> LoginModule:
-    """Return the login that the value of the configuration key `key` describes.
+    """Return the login module in the value of the configuration key `key`.
 
     Raises ConfigError if the text has another form or another module than `modules`.
     """
@@ -44,14 +44,14 @@ def parse_login(key: str, text: str, *modules: str) -> LoginModule:
         raise ConfigError(
             f'{key}: it must be {" or ".join(modules)} required NAME="VALUE" …; with a semicolon at the end'
         )
-    options = tuple((_bare(found[1]), _bare(found[2])) for found in _OPTION.finditer(whole[2]))
+    options = tuple((_unquoted(found[1]), _unquoted(found[2])) for found in _OPTION.finditer(whole[2]))
     return LoginModule(whole[1], options)
 
 
-def _bare(word: str) -> str:
+def _unquoted(word: str) -> str:
     return re.sub(r"\\(.)", r"\1", word[1:-1]) if word.startswith('"') else word
 
 
 def basic_authorization(user: str, password: str) -> tuple[str, str]:
-    """Return the metadata with which a call over gRPC shows user and password (RFC 7617)."""
+    """Return the metadata that carries user and password in a gRPC call (RFC 7617)."""
     return "authorization", "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

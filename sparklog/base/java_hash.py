@@ -1,4 +1,4 @@
-"""Java's String.hashCode: the hash of an id selects its partition of the topic that keeps its coordinator's state.
+"""Java's String.hashCode, by which an id selects its partition of an internal topic, and so its coordinator.
 
 A group belongs to a partition of `__consumer_offsets`, a transactional id to one of `__transaction_state`.
 """
@@ -9,16 +9,16 @@ import sys
 from functools import lru_cache
 
 LONG = 200
-"""The hash of an id with more characters is not cached: a client could fill the memory with such ids."""
+"""Hashes of longer ids are not cached: a client could fill the memory with such ids."""
 
 
 def java_hash(text: str) -> int:
     """Return the hash over the UTF-16 code units of `text`, as a signed 32-bit number."""
-    return _remembered(text) if len(text) <= LONG else _long(text)
+    return _hash_cached(text) if len(text) <= LONG else _hash_long(text)
 
 
 def partition_for(key: str, count: int) -> int:
-    """Return the partition, of `count`, that belongs to an id, as Apache Kafka's coordinators choose it."""
+    """Return the partition, of `count`, that Apache Kafka's coordinators choose for an id."""
     return _absolute(java_hash(key)) % count
 
 
@@ -28,27 +28,27 @@ def _absolute(number: int) -> int:
 
 
 @lru_cache(maxsize=10_000)
-def _remembered(text: str) -> int:
+def _hash_cached(text: str) -> int:
     value = 0
-    for unit in memoryview(_units(text)).cast("H"):
+    for unit in memoryview(_utf16_units(text)).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF
-    return _signed(value)
+    return _to_signed(value)
 
 
-def _long(text: str) -> int:
+def _hash_long(text: str) -> int:
     """Hash a long text with NumPy: a Python loop over 30,000 characters would take milliseconds."""
     import numpy as np  # imported here: it takes a tenth of a second, and most brokers have no such ids
 
-    units = np.frombuffer(_units(text), np.uint16)[::-1]
+    units = np.frombuffer(_utf16_units(text), np.uint16)[::-1]
     powers = np.full(len(units), 31, np.uint32)
     powers[0] = 1
     np.multiply.accumulate(powers, out=powers)
-    return _signed(int((units * powers).sum(dtype=np.uint32)))
+    return _to_signed(int((units * powers).sum(dtype=np.uint32)))
 
 
-def _units(text: str) -> bytes:
+def _utf16_units(text: str) -> bytes:
     return text.encode("utf-16-le" if sys.byteorder == "little" else "utf-16-be", "surrogatepass")
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     return value - (1 << 32) if value >> 31 else value

@@ -31,7 +31,7 @@ class Listener:
     protocol: str
     """One of PROTOCOLS."""
     advertised: Address
-    """Address for clients; port 0: that of `address`, which is not chosen yet."""
+    """Address for clients; port 0: the port of `address`, which is not chosen yet."""
 
     @property
     def has_tls(self) -> bool:
@@ -50,9 +50,9 @@ def parse_listeners(
     """Return the listeners, in the order of `listeners`. Raises ConfigError if they are invalid."""
     protocols = protocols_of(protocol_map)
     addresses = _addresses("listeners", listeners)
-    told = _addresses("advertised.listeners", advertised)
+    given = _addresses("advertised.listeners", advertised)
     _check_ports(addresses)
-    for name in told:
+    for name in given:
         if name not in addresses:
             raise ConfigError(f"advertised.listeners names {name}, which is not among listeners")
     found = []
@@ -62,9 +62,9 @@ def parse_listeners(
                 f"listeners: no security protocol is known for {name}; name it in listener.security.protocol.map, "
                 f"as {name}:PLAINTEXT"
             )
-        to_tell = told.get(name) or address._replace(host=address.host or machine_name)
-        _check_advertised(name, to_tell, is_given=name in told)
-        found.append(Listener(name=name, address=address, protocol=protocols[name], advertised=to_tell))
+        address_for_clients = given.get(name) or address._replace(host=address.host or machine_name)
+        _check_advertised(name, address_for_clients, is_given=name in given)
+        found.append(Listener(name=name, address=address, protocol=protocols[name], advertised=address_for_clients))
     return tuple(found)
 
 

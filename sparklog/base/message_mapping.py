@@ -1,7 +1,7 @@
 """Conversion between values and protobuf messages by the names of their fields.
 
-For each pair of a value's type and a message's class, a plan says how each field is converted. It is made once, from
-the value's annotations and the message's descriptor:
+For each pair of a value's type and a message's class, a plan converts each field. The plan is made once, from the
+value's annotations and the message's descriptor:
 
     message                      value
     a field                      the field of the same name, with `is_` before it, or with the name in RENAMED
@@ -16,9 +16,8 @@ the value's annotations and the message's descriptor:
     enum                         a member of an IntEnum, or the number
     a field with presence        if it is absent, the value's default, or None without a default
 
-The caller passes, by name, the fields that cannot be derived this way. Making the plan raises TypeError if a field of
-the message has no counterpart and is not passed, or if a field of the value has no counterpart and no default and is
-not passed.
+The caller passes other fields by name. Making the plan raises TypeError if a field of the message has no counterpart
+and is not passed, or if a field of the value has no counterpart, no default, and is not passed.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ def to_message(value: Any, message_class: type[M], /, **given: Any) -> M:
     given: fields of the message that are not derived from the value
     """
     value_type: Any = type(value)
-    wanted: Any = message_class
-    return message_class(**_writer(value_type, wanted, frozenset(given))(value), **given)
+    target: Any = message_class
+    return message_class(**_writer(value_type, target, frozenset(given))(value), **given)
 
 
 def to_value(message: Message, value_type: type[V], /, **given: Any) -> V:
@@ -78,8 +77,8 @@ def to_value(message: Message, value_type: type[V], /, **given: Any) -> V:
     given: fields of the value that are not derived from the message
     """
     message_class: MessageClass = type(message)
-    wanted: Any = value_type
-    return value_type(**_reader(message_class, wanted, frozenset(given))(message), **given)
+    target: Any = value_type
+    return value_type(**_reader(message_class, target, frozenset(given))(message), **given)
 
 
 def parse(message_class: MessageClass, data: bytes) -> Message:
@@ -127,23 +126,23 @@ class _FieldType(NamedTuple):
 
     @property
     def arguments(self) -> tuple[_FieldType, ...]:
-        return tuple(_kind(each) for each in get_args(self.type))
+        return tuple(_field_type(each) for each in get_args(self.type))
 
     @property
     def make(self) -> Callable[[Any], Any]:
         return tuple if get_origin(self.type) is tuple else list
 
 
-def _kind(annotation: Any) -> _FieldType:
+def _field_type(annotation: Any) -> _FieldType:
     if get_origin(annotation) in (Union, UnionType) and NoneType in get_args(annotation):
         return _FieldType(Union[tuple(each for each in get_args(annotation) if each is not NoneType)], True)  # noqa: UP007
     return _FieldType(annotation, False)
 
 
 @cache
-def _kinds(value_type: type) -> Mapping[str, _FieldType]:
+def _field_types(value_type: type) -> Mapping[str, _FieldType]:
     """Return the kind of each field by name."""
-    return {name: _kind(annotation) for name, annotation in get_type_hints(value_type).items()}
+    return {name: _field_type(annotation) for name, annotation in get_type_hints(value_type).items()}
 
 
 @cache
@@ -160,16 +159,16 @@ def _defaults(value_type: type) -> Values:
 
 
 def _name_of(field: FieldDescriptor, names: Any) -> str | None:
-    """Return which of a value's `names` corresponds to a message's field; None if none does."""
+    """Return the one of a value's `names` that corresponds to a message's field; None if none does."""
     renamed = RENAMED.get(field.containing_type.name, {}).get(field.name, field.name)
     return next((name for name in (renamed, f"is_{renamed}") if name in names), None)
 
 
 def _partition_name(value_type: type) -> str | None:
     """Return the value's field that holds `topic` and `partition` as a TopicPartition; None if there is none."""
-    if "topic" in _kinds(value_type):
+    if "topic" in _field_types(value_type):
         return None
-    return next((name for name, kind in _kinds(value_type).items() if kind.type is TopicPartition), None)
+    return next((name for name, kind in _field_types(value_type).items() if kind.type is TopicPartition), None)
 
 
 def _is_map(field: FieldDescriptor) -> bool:
@@ -199,7 +198,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 @cache
 def _writer(value_type: Any, message_class: MessageClass, without: frozenset[str]) -> Callable[[Any], Values]:
     """Return the function that makes the fields of a message from a value."""
-    kinds, defaults, partition = _kinds(value_type), _defaults(value_type), _partition_name(value_type)
+    kinds, defaults, partition = _field_types(value_type), _defaults(value_type), _partition_name(value_type)
     attributes: dict[str, str] = {}
     converted: list[tuple[str, Convert]] = []
     for field in message_class.DESCRIPTOR.fields:
@@ -212,7 +211,7 @@ def _writer(value_type: Any, message_class: MessageClass, without: frozenset[str
         if name is None:
             raise TypeError(f"{value_type.__name__} has no {field.name} of {message_class.__name__}")
         attributes[field.name] = name
-        if convert := _writing(kinds.get(name, _FieldType(Any, False)), field, defaults.get(name)):
+        if convert := _converter_to_message(kinds.get(name, _FieldType(Any, False)), field, defaults.get(name)):
             converted.append((field.name, convert))
     names, get = tuple(attributes), _getter(list(attributes.values()))
 
@@ -225,23 +224,23 @@ def _writer(value_type: Any, message_class: MessageClass, without: frozenset[str
     return write
 
 
-def _writing(kind: _FieldType, field: FieldDescriptor, default: Any) -> Convert | None:
+def _converter_to_message(kind: _FieldType, field: FieldDescriptor, default: Any) -> Convert | None:
     """Return the conversion of a field, or None if it needs none. A value of None leaves the field absent."""
     if _has_presence(field) and default is not None:
         return lambda value: None if value == default else value
-    convert = _writing_some(kind, field)
-    return _if_there(convert) if convert and kind.may_be_none else convert
+    convert = _value_converter_to_message(kind, field)
+    return _keep_none(convert) if convert and kind.may_be_none else convert
 
 
-def _if_there(convert: Convert) -> Convert:
+def _keep_none(convert: Convert) -> Convert:
     return lambda value: None if value is None else convert(value)
 
 
-def _writing_some(kind: _FieldType, field: FieldDescriptor) -> Convert | None:
+def _value_converter_to_message(kind: _FieldType, field: FieldDescriptor) -> Convert | None:
     if kind.type is UUID:
         return attrgetter("bytes") if field.type == FieldDescriptor.TYPE_BYTES else str
     if _is_map(field):
-        inner = _writing(kind.arguments[1], field.message_type.fields_by_name["value"], None)
+        inner = _converter_to_message(kind.arguments[1], field.message_type.fields_by_name["value"], None)
         return dict if inner is None else lambda values: {key: inner(value) for key, value in values.items()}
     if not field.message_type:
         return None
@@ -292,11 +291,11 @@ def _entries_writer(kind: _FieldType, message_class: MessageClass) -> Convert:
 
 
 def _field_writer(kind: _FieldType, name: str, message_class: MessageClass) -> Callable[[Any], Values]:
-    convert = _writing(kind, message_class.DESCRIPTOR.fields_by_name[name], None) or _same
+    convert = _converter_to_message(kind, message_class.DESCRIPTOR.fields_by_name[name], None) or _unchanged
     return lambda value: {name: convert(value)}
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -306,7 +305,7 @@ def _same(value: Any) -> Any:
 @cache
 def _reader(message_class: MessageClass, value_type: Any, without: frozenset[str]) -> Callable[[Any], Values]:
     """Return the function that makes the fields of a value from a message."""
-    kinds, defaults, partition = _kinds(value_type), _defaults(value_type), _partition_name(value_type)
+    kinds, defaults, partition = _field_types(value_type), _defaults(value_type), _partition_name(value_type)
     fields = {
         _name_of(field, kinds): field
         for field in message_class.DESCRIPTOR.fields
@@ -326,7 +325,7 @@ def _reader(message_class: MessageClass, value_type: Any, without: frozenset[str
                 raise TypeError(f"{message_class.__name__} has no {name} of {value_type.__name__}")
             continue
         names[name] = field.name
-        if convert := _reading(kind, field):
+        if convert := _converter_from_message(kind, field):
             converted.append((name, convert))
         if _has_presence(field) or (field.message_type and not field.is_repeated and kind.may_be_none):
             optional.append((name, field.name, defaults.get(name)))
@@ -346,17 +345,17 @@ def _reader(message_class: MessageClass, value_type: Any, without: frozenset[str
     return read
 
 
-def _reading(kind: _FieldType, field: FieldDescriptor) -> Convert | None:
+def _converter_from_message(kind: _FieldType, field: FieldDescriptor) -> Convert | None:
     """Return the conversion of a field that is present, or None if it needs none."""
     if kind.type is UUID:
         return read_topic_id_bytes if field.type == FieldDescriptor.TYPE_BYTES else read_topic_id
     if _is_map(field):
-        inner = _reading(kind.arguments[1], field.message_type.fields_by_name["value"])
+        inner = _converter_from_message(kind.arguments[1], field.message_type.fields_by_name["value"])
         return dict if inner is None else lambda values: {key: inner(value) for key, value in values.items()}
     if field.enum_type and isinstance(kind.type, type) and issubclass(kind.type, IntEnum):
         return _enum_reader(kind.type, field.name)
     if field.is_repeated:
-        convert = _reading_many(kind, field)
+        convert = _sequence_converter_from_message(kind, field)
         return (lambda values: convert(values) or None) if kind.may_be_none else convert
     return _message_reader(kind, GetMessageClass(field.message_type)) if field.message_type else None
 
@@ -371,7 +370,7 @@ def _enum_reader(enum: type[IntEnum], name: str) -> Convert:
     return read
 
 
-def _reading_many(kind: _FieldType, field: FieldDescriptor) -> Convert:
+def _sequence_converter_from_message(kind: _FieldType, field: FieldDescriptor) -> Convert:
     if not field.message_type:
         return kind.make
     message_class = GetMessageClass(field.message_type)
@@ -412,8 +411,11 @@ def _entry_value_reader(value: _FieldType, rest: list[str], message_class: Messa
     if value.type is KafkaError:
         return read_error
     if len(rest) > 1:
-        value_type, names = value.type, tuple(_kinds(value.type))
+        value_type, names = value.type, tuple(_field_types(value.type))
         get = _getter(list(names))
         return lambda message: value_type(*get(message))
-    convert, get_one = _reading(value, message_class.DESCRIPTOR.fields_by_name[rest[0]]) or _same, attrgetter(rest[0])
+    convert, get_one = (
+        _converter_from_message(value, message_class.DESCRIPTOR.fields_by_name[rest[0]]) or _unchanged,
+        attrgetter(rest[0]),
+    )
     return lambda message: convert(get_one(message))

@@ -1,4 +1,4 @@
-"""Samples in the families of the table of metrics, for one scrape."""
+"""The metric families of one scrape, declared in the table of metrics."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
 class MetricFamilies:
-    """Collects the samples of one scrape. A metric that is not in the table raises KeyError."""
+    """Collects the samples of one scrape. Raises KeyError for a metric that is not in the table."""
 
     def __init__(self, sections: Iterable[Section], *, with_kafka_names: bool = False) -> None:
-        """with_kafka_names: show each metric that has a name of Kafka's exporters under that name, too"""
+        """with_kafka_names: show metrics also under the names of Kafka's exporters"""
         self._infos = {info.name: info for section in sections for info in section.metrics}
         self._families = {name: _family(info, name) for name, info in self._infos.items()}
         self._kafka = {
@@ -52,9 +52,9 @@ class MetricFamilies:
         yield from self._kafka.values()
 
     def _check(self, name: str, labels: Sequence[str]) -> None:
-        wanted = self._infos[name].labels
-        if len(labels) != len(wanted):  # prometheus_client would drop labels in silence
-            raise ValueError(f"{name} has the labels {wanted}, not {len(labels)} of them")
+        expected = self._infos[name].labels
+        if len(labels) != len(expected):  # prometheus_client would drop labels in silence
+            raise ValueError(f"{name} has the labels {expected}, not {len(labels)} of them")
 
 
 def _family(info: MetricInfo, name: str) -> Family:

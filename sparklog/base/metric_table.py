@@ -251,7 +251,7 @@ STORAGE = Section(
         counter("sparklog_replaced_bytes_after_total", "Bytes of the segments that took their place.", "topic"),
         counter(
             "sparklog_noted_job_runs_total",
-            "Job runs that this broker was told of; status: 0 ok, 1 findings, 2 could not run.",
+            "Job runs reported to this broker; status: 0 ok, 1 findings, 2 could not run.",
             *JOB_LABELS, "status",
         ),
         gauge(
@@ -357,9 +357,9 @@ JOBS = Section(
 )  # fmt: skip
 
 BROKER_SECTIONS = (REQUESTS, TOPICS, GROUPS, CLIENTS, REPLICATION, CLUSTER, STORAGE, PROCESS)
-"""What every broker shows."""
+"""The sections of every broker."""
 JOB_SECTIONS = (JOBS,)
-"""What a job server shows."""
+"""The sections of a job server."""
 SECTIONS = (*BROKER_SECTIONS, *JOB_SECTIONS)
 
 

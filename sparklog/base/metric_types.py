@@ -1,4 +1,4 @@
-"""What the table of metrics says of each metric (`metric_table.py`)."""
+"""The types of the table of metrics (`metric_table.py`)."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricInfo:
-    """One metric: what the collector shows, the reference describes, and the dashboard and the alerts ask for."""
+    """One metric, for the collector, the reference, the dashboard and the alerts."""
 
     name: str
-    """As a scrape shows it: that of a counter ends in `_total`, that of a histogram has no suffix."""
+    """The name in a scrape: a counter's name ends in `_total`, a histogram's has no suffix."""
     type: MetricType
     text: str
     labels: tuple[str, ...] = ()
     kafka_name: str = ""
-    """The name that the exporters for Apache Kafka give the same figure, with the same labels; empty: none."""
+    """The name of the same figure, with the same labels, in the exporters for Apache Kafka; empty: none."""
     alert: Alert | None = None
 
     @property

@@ -1,7 +1,7 @@
 """HTTP server for metrics and health, on its own threads; brokers and job servers use it.
 
 /metrics    the metrics in Prometheus' text format; also at /
-/livez      {"status": "ok"}; 503 if the process should be restarted
+/livez      {"status": "ok"}; 503 if the process must be restarted
 /readyz     {"status": "ready"}; 503 and {"status": "not ready", "reason": …} if clients should use other servers
 /health     {"status": "ok"}, or "degraded" or "down" with the troubles; 503 if no records are taken
 """
@@ -35,7 +35,7 @@ class MetricsServer:
         health: Callable[[], Health] = Health,
         is_live: Callable[[], bool] = lambda: True,
     ) -> None:
-        """health, is_live: called on this server's threads; is_live: whether the process works, may block"""
+        """health, is_live: called on this server's threads. is_live: returns whether the process works; may block"""
         registry = CollectorRegistry()
         registry.register(collector)
         self._metrics = make_wsgi_app(registry)

@@ -6,10 +6,9 @@ Python's own `re` backtracks: one expression such as `(a+)+b` could block the br
 RE2 needs some microseconds for a name, but milliseconds if an expression's automaton does not fit into its memory. So
 callers match many names in slices. Expressions that compile to more than some 4,000 instructions are refused.
 
-Two things would take many times more. To tell what each group has matched, RE2 keeps as many positions as there are
-groups, for each instruction: 100 MB for 2,000 groups. Only the whole name matters, so groups capture nothing. And a
-class of Unicode, such as `\\pL`, has hundreds of ranges, which RE2 builds before it compares the size with its limit:
-few are allowed.
+Two features would cost far more. Capturing groups take memory for each group and instruction: 100 MB for 2,000 groups.
+Only the whole name matters, so groups capture nothing. A Unicode class such as `\\pL` has hundreds of ranges, which RE2
+builds before it checks its size limit, so few are allowed.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from sparklog.base.errors import InvalidRegularExpression
 
 MAX_LENGTH = 4096
 MAX_BYTES = 64 << 10
-"""Memory limit of a compiled expression with its automaton: RE2 refuses a larger one, or matches without automaton.
-Then a name takes up to 10 ms."""
+"""Memory limit of a compiled expression with its automaton. RE2 refuses a larger expression, or matches it without an
+automaton, which takes up to 10 ms for a name."""
 MAX_UNICODE_CLASSES = 20
-"""Each takes 0.1 ms to compile. Topic names are ASCII, so that an expression needs none."""
+"""Each takes 0.1 ms to compile. Topic names are ASCII, so expressions need none."""
 _OPTIONS = re2.Options()
 _OPTIONS.max_mem = MAX_BYTES
 _OPTIONS.never_capture = True
@@ -33,7 +32,7 @@ _OPTIONS.log_errors = False
 
 
 class Pattern:
-    """A compiled expression. Raises InvalidRegularExpression if RE2 cannot compile it, or it is too large."""
+    """A compiled expression. Raises InvalidRegularExpression if the expression is invalid or too large."""
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:

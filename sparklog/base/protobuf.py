@@ -1,4 +1,4 @@
-"""Protobuf's wire format, as far as it is needed to insert and extract fields of bytes by hand.
+"""Protobuf's wire format, to insert and extract fields of bytes without parsing the rest of a message.
 
 A message is a sequence of fields. A field is a tag (number << 3 | wire type, as a varint) and a content: a varint (0),
 8 bytes (1), a length and that many bytes (2), or 4 bytes (5).

@@ -1,7 +1,7 @@
-"""Client quotas: how much users, clients and addresses may ask of a broker (KIP-13, KIP-55, KIP-124, KIP-599, KIP-612).
+"""Client quotas: limits of users, clients and addresses at a broker (KIP-13, KIP-55, KIP-124, KIP-599, KIP-612).
 
-A quota belongs to an entity: a user, a client id, both, or an address. A part of an entity without a name is the
-default, for those that have no quota of their own:
+A quota belongs to an entity: a user, a client id, both, or an address. An entity part without a name is the default for
+users, clients or addresses without a quota of their own:
 
     user alice, client-id etl       this client of this user
     user alice                      all clients of this user together
@@ -34,7 +34,7 @@ UNITS: Mapping[str, str] = {
     CONTROLLER_MUTATION_RATE: "partitions created and deleted per second",
     CONNECTION_CREATION_RATE: "connections per second to one broker",
 }
-"""What a quota's value counts, by its key."""
+"""The unit of a quota's value, by its key."""
 _WHOLE = {PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE}
 """Keys whose values are whole numbers in Kafka."""
 _CLIENT_KEYS = UNITS.keys() - {CONNECTION_CREATION_RATE}
@@ -72,7 +72,7 @@ class ClientQuota:
 
 
 class QuotaMatch(IntEnum):
-    """How a filter selects names; the numbers are Kafka's."""
+    """The way in which a filter selects names, numbered as in Kafka's protocol."""
 
     EXACT = 0
     DEFAULT = 1
@@ -90,7 +90,7 @@ class QuotaFilter:
     """The name for EXACT; otherwise None."""
 
     def matches(self, part: EntityPart) -> bool:
-        """Return whether it selects a part of its type."""
+        """Return whether the filter selects an entity part of its type."""
         if self.match is QuotaMatch.ANY:
             return True
         return part.name == (self.name if self.match is QuotaMatch.EXACT else None)
@@ -105,7 +105,7 @@ class QuotaChange:
     removed: Sequence[str] = ()
 
     def check(self) -> None:
-        """Raises InvalidRequest or UnsupportedVersion, with what is wrong, as Kafka does."""
+        """Raise InvalidRequest or UnsupportedVersion, as Kafka does, if the change is invalid."""
         check_types([part.type for part in self.entity])
         if not self.entity:
             raise InvalidRequest("Invalid empty client quota entity")
@@ -121,7 +121,7 @@ class QuotaChange:
 
 
 def check_types(types: Sequence[str]) -> None:
-    """Raises InvalidRequest or UnsupportedVersion if an entity cannot have parts of these types."""
+    """Raise InvalidRequest or UnsupportedVersion if an entity cannot have parts of these types."""
     for number, type_ in enumerate(types):
         if type_ not in _TYPES:
             raise UnsupportedVersion(f"Custom entity type '{type_}' not supported")

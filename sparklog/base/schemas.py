@@ -1,12 +1,12 @@
-"""Records of Kafka's internal topics: how their layout is described, a reader and a writer.
+"""Records of Kafka's internal topics: schemas of their layout, a reader and a writer.
 
 A key begins with a 16-bit record type, a value with its 16-bit version. The rest follows the schema of that version,
 encoded as in Kafka's protocol: big-endian numbers, and strings and arrays after their lengths. In flexible versions,
 lengths are varints of the length plus one, and each structure ends with tagged fields, left out if they have their
 default.
 
-A structure is a dict keyed by the names of Kafka's schemas, in the order of the bytes. Bytes are `bytes`, ids `UUID`,
-and a tagged field with its default value is missing. A tagged field of an unknown number is skipped.
+A structure is a dict keyed by the names of Kafka's schemas, in the order of the bytes. Bytes are `bytes` and ids are
+`UUID`. A tagged field with its default value is missing, and one with an unknown number is skipped.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Reader:
             tags = {field.tag: field for field in there if field.tag is not None}
             for _ in range(self._varint()):
                 tag, size = self._varint(), self._varint()
-                content = self._take(size)
+                content = self._read_bytes(size)
                 if field := tags.get(tag):
                     values[field.name] = _Reader(content).tagged(field, version)
         return {field.name: values[field.name] for field in there if self._is_shown(field, values)}
@@ -143,11 +143,11 @@ class _Reader:
         if kind in _NUMBERS:
             return self.number(kind)
         if kind == "uuid":
-            return UUID(bytes=self._take(16))
+            return UUID(bytes=self._read_bytes(16))
         size = self._varint() - 1 if flexible else self.number("int16" if kind == "string" else "int32")
         if size < 0:
             return None
-        data = self._take(size)
+        data = self._read_bytes(size)
         return data.decode() if kind == "string" else data
 
     def number(self, kind: str) -> int:
@@ -159,7 +159,7 @@ class _Reader:
     def _varint(self) -> int:
         value = shift = 0
         while True:
-            byte = self._take(1)[0]
+            byte = self._read_bytes(1)[0]
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
@@ -167,7 +167,7 @@ class _Reader:
             if shift > 28:
                 raise ValueError("a varint of more than five bytes")
 
-    def _take(self, size: int) -> bytes:
+    def _read_bytes(self, size: int) -> bytes:
         if size > len(self._data) - self._at:
             raise ValueError(f"{size} bytes wanted, {len(self._data) - self._at} are left")
         self._at += size

@@ -31,7 +31,7 @@ from sparklog.base.config_keys import (
 from sparklog.base.errors import ConfigError, InvalidConfig
 
 PRODUCER, UNCOMPRESSED = "producer", "uncompressed"
-"""Values of compression.type that are no names of codecs."""
+"""Values of compression.type that do not name a codec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ class TopicConfig:
     compression_type: str = key(
         "producer",
         one_of(PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd"),
-        "The codec of stored batches. producer: the codec that the producer chose. With any other, the broker "
-        "compresses batches that have another codec anew.",
+        "The codec of stored batches. producer: the codec that the producer chose. With any other value, the broker "
+        "recompresses batches of another codec.",
         broker_key="compression.type",
     )
     compression_gzip_level: int = key(
@@ -166,8 +166,8 @@ class TopicConfig:
     retention_archive: str = key(
         "",
         text(),
-        "A Delta table that the retention job copies closed segments to. Then only that job deletes by time and size, "
-        "and only what is in the table; empty: segments are deleted without a copy.",
+        "A Delta table to which the retention job copies closed segments. Then only that job deletes by time and size, "
+        "and only segments that are in the table; empty: segments are deleted without a copy.",
         broker_key="log.retention.archive",
     )
     retention_bytes: int = key(
@@ -245,4 +245,4 @@ BROKER_DEFAULTS_OF_TOPICS = {
     for item in TOPIC_KEYS.values()
     if item.broker_key
 }
-"""Topic keys with a broker-wide default, by the broker's key. As the topics' own, these may change at any time."""
+"""Topic keys with a broker-wide default, by the broker's key. These defaults may change at any time."""

@@ -15,7 +15,7 @@ from sparklog.base.errors import ConfigError
 
 TRACEPARENT = "traceparent"
 EXPORT_TIMEOUT_S = 2.0
-"""For one request to the endpoint, retries included: spans are lost rather than waited for."""
+"""Timeout of one request to the endpoint, retries included. Later the request's spans are dropped."""
 SERVER, CONSUMER, INTERNAL = "SERVER", "CONSUMER", "INTERNAL"
 """Kinds of spans."""
 _PATH = "/v1/traces"
@@ -28,17 +28,17 @@ class Tracing:
     """Makes spans of one process, and sends them. May be used by any thread."""
 
     def __init__(self, endpoint: str, service: str, resource: Attributes, *, at_once: bool = False) -> None:
-        """Prepare to send to `endpoint`, as http://HOST:PORT; nothing is sent yet.
+        """Prepare to send to `endpoint`, as http://HOST:PORT; nothing is sent yet. Loads modules, so it may block.
 
-        service: the name under which traces show this process
-        at_once: send each span when it ends, and wait for that; otherwise a thread sends them every second
+        service: the name of this process in traces
+        at_once: send each span when it ends, and wait for that; otherwise a thread sends spans every second
 
-        Raises ConfigError if the endpoint is no URL, or the extra `otlp` is not installed. Loads modules: may block.
+        Raises ConfigError if the endpoint is no URL, or the extra `otlp` is not installed.
         """
         if not endpoint.startswith(("http://", "https://")):
             raise ConfigError(f"tracing.otlp.endpoint = {endpoint!r}: it must be http://HOST:PORT or https://HOST:PORT")
         url = endpoint if endpoint.endswith(_PATH) else endpoint.rstrip("/") + _PATH
-        self._provider = _loaded("tracing.otlp.endpoint is set", lambda: _provider(url, service, resource, at_once))
+        self._provider = _load_extra("tracing.otlp.endpoint is set", lambda: _provider(url, service, resource, at_once))
         self._tracer = self._provider.get_tracer(_SCOPE)
 
     def start(
@@ -50,35 +50,34 @@ class Tracing:
         *,
         start_ns: int | None = None,
     ) -> Any:
-        """Return a new span of OpenTelemetry. parent: as traceparent; empty or invalid: none"""
+        """Return a new span of OpenTelemetry. parent: its traceparent; empty or invalid: no parent"""
         from opentelemetry.trace import SpanKind
 
         return self._tracer.start_span(
             name,
-            context=_context(parent),
+            context=_parent_context(parent),
             kind=SpanKind[kind],
             attributes=attributes,
             start_time=start_ns,
         )
 
     def link(self, span: Any, traceparent: str) -> None:
-        """Link a span of this object to another one, if the text names one."""
+        """Link a span of this object to another span, unless `traceparent` is invalid."""
         from opentelemetry.trace import get_current_span
 
-        other = get_current_span(_context(traceparent)).get_span_context()
+        other = get_current_span(_parent_context(traceparent)).get_span_context()
         if other.is_valid:
             span.add_link(other)
 
     def close(self) -> None:
-        """Send what is left. Blocks for a few times EXPORT_TIMEOUT_S at most."""
+        """Send the remaining spans. Blocks for a few times EXPORT_TIMEOUT_S at most."""
         self._provider.shutdown()
 
 
 class RequestTracing:
     """Makes the spans of a broker's requests, once they have been answered.
 
-    A request gets one if its client says which span it belongs to, or if its turn has come: one of `every` requests;
-    0: none.
+    A request gets a span if its client names a parent span, or else if it is one of `every` requests; 0: none.
     """
 
     def __init__(self, tracing: Tracing, every: int) -> None:
@@ -87,7 +86,7 @@ class RequestTracing:
         self._passed = 0
 
     def is_wanted(self, traceparent: str) -> bool:
-        """Return whether a request gets a span, and count it."""
+        """Return whether a request gets a span, and count the request."""
         if traceparent:
             return True
         self._passed += 1
@@ -109,7 +108,7 @@ class RequestTracing:
     ) -> None:
         """Make the span of a request that was answered now.
 
-        local_s, remote_s: how long the broker has worked on it, and has waited for others
+        local_s, remote_s: seconds in which the broker has worked on the request, and has waited for others
         """
         from opentelemetry.trace import StatusCode
 
@@ -126,7 +125,7 @@ class RequestTracing:
         span.end(now_ns)
 
     def close(self) -> None:
-        """Send what is left. Blocks as `Tracing.close` does."""
+        """Send the remaining spans. Blocks as `Tracing.close` does."""
         self._tracing.close()
 
 
@@ -152,11 +151,11 @@ def load_current_traceparent() -> Callable[[], str]:
 
         return get_current_span
 
-    current_span = _loaded("tracing is on", load)
+    current_span = _load_extra("tracing is on", load)
     return lambda: traceparent_of(current_span())
 
 
-def _context(traceparent: str) -> Any:
+def _parent_context(traceparent: str) -> Any:
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -176,7 +175,7 @@ def _provider(url: str, service: str, resource: Attributes, at_once: bool) -> An
     return provider
 
 
-def _loaded(why: str, load: Callable[[], Loaded]) -> Loaded:
+def _load_extra(why: str, load: Callable[[], Loaded]) -> Loaded:
     try:
         return load()
     except ModuleNotFoundError as missing:

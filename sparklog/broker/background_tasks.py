@@ -84,7 +84,7 @@ def _start_log_tasks(schedule: PeriodicTasks, services: Services) -> None:
             "forgetting producers",
             lambda: tasks.expire_producers(clock.time_ms()),
         ),
-        (ROOM_INTERVAL_MS, "looking for room on disks", tasks.look_for_room),
+        (ROOM_INTERVAL_MS, "looking for room on disks", tasks.check_free_space),
         (DELETE_INTERVAL_MS, "deleting removed files", lambda: tasks.delete_expired(clock.monotonic_ms())),
     ):
         schedule.every(interval_ms, name, partial(asyncio.to_thread, work))

@@ -23,8 +23,8 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from sparklog.base.errors import ConfigError, KafkaError, NetworkException, SaslAuthenticationFailed
-from sparklog.base.fetching import TIMEOUT_S, check_url, fetch, in_thread_for, path_of, without_query
 from sparklog.base.jaas import OAUTHBEARER_MODULE, LoginModule, basic_authorization, parse_login
+from sparklog.base.urls import TIMEOUT_S, check_url, fetch, in_thread_for, path_of, without_query
 from sparklog.client.config import ClientConfig
 
 URL_OPTION = "sasl_oauthbearer_token_endpoint_url"

@@ -1,1 +1,1 @@
-"""What coordinators share: a topic whose partitions this broker leads, and a shard of state for each of them."""
+"""Common parts of the coordinators: the led partitions of an internal topic, each with a shard of state."""

@@ -35,7 +35,7 @@ class PartitionLog(Generic[Record]):
         timeout_ms: int,
         encode: Callable[[Record], tuple[bytes | None, bytes | None]],
     ) -> None:
-        """timeout_ms: how long replicas may take to have a record. encode: returns a record's key and value."""
+        """timeout_ms: the longest wait for replicas. encode: returns a record's key and value."""
         self._name = name
         self._led_since = led_since
         self._replicas = replicas
@@ -66,7 +66,7 @@ class PartitionLog(Generic[Record]):
             batch = batches.write_records(
                 written, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, transactional=True
             )
-        return self._appended(
+        return self._after_append(
             self._replicas.append(
                 self._replica(), batch, acks=ACKS_ALL, verification=verification, is_coordinators=True
             )
@@ -74,7 +74,7 @@ class PartitionLog(Generic[Record]):
 
     def append_marker(self, producer: ProducerIdAndEpoch, marker: EndTransactionMarker, *, is_strict: bool) -> int:
         """End a producer's transaction, and return the marker's offset. Raises KafkaError with nothing written."""
-        return self._appended(
+        return self._after_append(
             self._replicas.append_marker(
                 self._replica(),
                 marker,
@@ -90,7 +90,7 @@ class PartitionLog(Generic[Record]):
             raise NotLeaderOrFollower(f"{self._name} has been led by another broker meanwhile")
         return replica
 
-    def _appended(self, appended: LogAppendInfo) -> int:
+    def _after_append(self, appended: LogAppendInfo) -> int:
         if appended.must_flush:
             self._must_flush_to = appended.last_offset
         return appended.last_offset
@@ -100,7 +100,7 @@ class PartitionLog(Generic[Record]):
         try:
             return replica is not None and replica.is_replicated(offset, self._led_since)
         except KafkaError:
-            return False  # `wait_committed` raises the reason
+            return False  # `wait_committed` raises an error with the reason
 
     async def wait_committed(self, offset: int) -> None:
         replica = self._replicas.get(self._name)

@@ -1,7 +1,7 @@
 """The partitions of a coordinator's topic that this broker leads, each with the shard that is loaded from it.
 
-The hash of an id (a group's, a transactional one) selects a partition of the topic, as in Apache Kafka. The leader of
-that partition is the id's coordinator. The topic is created on the first request.
+The hash of a group id or transactional id selects a partition of the topic, as in Apache Kafka. The leader of that
+partition is the id's coordinator. The topic is created on the first request.
 
     load      this broker has become the leader. It waits until everything in the log is committed, then replays the log
               in a thread. Until then, requests for its ids are refused with COORDINATOR_LOAD_IN_PROGRESS. (Apache
@@ -50,11 +50,11 @@ class TopicLookup(Protocol):
 
 
 class ShardCallbacks(Struct, Generic[AnyShard], frozen=True, kw_only=True, eq=False):
-    """What a coordinator makes of a partition of its topic."""
+    """The functions by which a coordinator loads and serves a partition of its topic."""
 
     new_shard: Callable[[], AnyShard]
     load: Callable[[Log, int, Callable[[], bool]], tuple[AnyShard, object]]
-    """`load(log, end_offset, is_wanted)`: returns the shard as of `end_offset`, and a text of what was read. Blocks.
+    """`load(log, end_offset, is_wanted)`: returns the shard as of `end_offset`, and a text for logs. Blocks.
 
     Ends early if `is_wanted()` returns false. Raises KafkaStorageError or CorruptRecord.
     """
@@ -69,10 +69,10 @@ class _LedPartition(Struct, Generic[AnyShard], eq=False):
 
     leader_epoch: int
     led_since: int
-    """`led_since` of the partition at the load. A different value now means that leadership was lost in between."""
+    """`led_since` of the partition when the load began. Another value now shows that leadership was lost in between."""
     runtime: CoordinatorRuntime[AnyShard] | None = None
     failed: NotCoordinator | None = None
-    """Why the load failed. Only a change of leader or a restart clears it."""
+    """The error of a failed load. Only a change of leader or a restart clears it."""
 
 
 class CoordinatorPartitions(Generic[AnyShard]):
@@ -183,7 +183,7 @@ class CoordinatorPartitions(Generic[AnyShard]):
         try:
             await self._until_committed(replica, end_offset, is_wanted)
             shard, done = await asyncio.to_thread(self._serving.load, replica.log, end_offset, is_wanted)
-        except Exception as error:  # any error must end the load: clients would retry for ever
+        except Exception as error:  # any error must end the load, or clients would retry for ever
             if is_wanted():
                 trace = None if isinstance(error, KafkaError) else error
                 logger.error("%s-%d cannot be read: %s", self.topic, partition, error, exc_info=trace)
@@ -195,7 +195,7 @@ class CoordinatorPartitions(Generic[AnyShard]):
             await self._serving.begin(self._serve(led, shard, replica))
 
     async def _until_committed(self, replica: Replica, end_offset: int, is_wanted: Callable[[], bool]) -> None:
-        """Wait until the log is committed up to `end_offset`, or the load is no longer wanted."""
+        """Wait until the log is committed up to `end_offset`, or the load is no longer needed."""
 
         def attempt() -> bool | None:
             return not is_wanted() or replica.partition.high_watermark >= end_offset or None
@@ -251,7 +251,7 @@ class CoordinatorPartitions(Generic[AnyShard]):
             raise NotCoordinator("this broker is stopping")
 
     async def committed(self) -> tuple[Sequence[CoordinatorRuntime[AnyShard]], KafkaError | None]:
-        """Return the runtimes whose state is committed, and an error if that of others is not and may be lost."""
+        """Return the runtimes whose state is committed, and an error if others have state that may be lost."""
 
         async def wait(runtime: CoordinatorRuntime[AnyShard]) -> KafkaError | None:
             try:

@@ -5,8 +5,8 @@ without records waits, too: the state that it read may come from earlier records
 requests (joins, syncs) are futures by ticket. If a client disconnects, its future is removed, and a reply to it is
 dropped.
 
-If the log refuses a timer's records, the timer runs again after `RETRY_MS`. Otherwise a member that is to be removed
-would stay for ever.
+If the append of a timer's records fails, the timer fires again after `RETRY_MS`. Otherwise an expired member would stay
+for ever.
 
 As org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime.
 """
@@ -58,7 +58,7 @@ _ANSWERS: tuple[tuple[tuple[type[KafkaError], ...], type[KafkaError]], ...] = (
     ((NotLeaderOrFollower, KafkaStorageError), NotCoordinator),
     ((MessageTooLarge, RecordListTooLarge), UnknownServerError),
 )
-"""The error that a client gets if an append, or what comes before it, fails with one of these; as in Apache Kafka."""
+"""Errors of an append or its preparation, and the error that a client then gets, as in Apache Kafka."""
 
 
 class CoordinatorShard(Protocol[Record]):
@@ -73,15 +73,15 @@ class CoordinatorShard(Protocol[Record]):
         ...
 
     def settle(self, is_committed: Callable[[int], bool]) -> None:
-        """Forget what is kept of records that are committed by now. `is_committed` takes an offset in the log."""
+        """Drop the state that is kept only until records are committed. `is_committed` takes an offset in the log."""
         ...
 
     def timer_fired(self, key: Any, now_ms: int) -> Decision[Record, None]:
-        """As `Machine.timer_fired`."""
+        """As `StateMachine.timer_fired`."""
         ...
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[Record, None]:
-        """As `Machine.written`."""
+        """As `StateMachine.written`."""
         ...
 
 
@@ -106,7 +106,7 @@ class ShardLog(Protocol[Record_contra]):
         ...
 
     def is_committed(self, offset: int) -> bool:
-        """Return whether the record is committed; False also if this broker no longer knows."""
+        """Return whether the record is committed; False also if this broker can no longer tell."""
         ...
 
     async def wait_committed(self, offset: int) -> None:
@@ -161,7 +161,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
         return len(self._waiting)
 
     def decide(self, decide: Callable[[int], Decision[Any, None]]) -> None:
-        """Carry out what `decide(now_ms)` decides, for no request. Without effect once the runtime is closed."""
+        """Carry out the decision of `decide(now_ms)`, for no request. Has no effect once the runtime is closed."""
         if self._closed is None:
             self._decide_more(decide(self._clock.time_ms()))
 
@@ -179,22 +179,22 @@ class CoordinatorRuntime(Generic[AnyShard]):
             if decision.response is None:
                 with waiting_for_others():
                     return await answer
-            await _finished(finishing)
+            await _wait_finished(finishing)
             return decision.response
         finally:
             del self._waiting[ticket]
 
-    async def do(self, decision: Decision[Any, None]) -> None:
+    async def write(self, decision: Decision[Any, None]) -> None:
         """Carry out a decision that answers no request. Raises KafkaError if the records cannot be written.
 
         More than LARGEST_BATCH records are split into several batches: they need not be written together.
         """
         parts = [decision]
         if len(decision.records) > LARGEST_BATCH:
-            parts = [replace(decision, records=part) for part in _batched(decision.records)]
-        # Append all batches before another decision changes the state: the records describe the state as it is now.
+            parts = [replace(decision, records=part) for part in _split(decision.records)]
+        # The records describe the present state, so append all batches before another decision changes it.
         for finishing in [self._carry_out(part) for part in parts]:
-            await _finished(finishing)
+            await _wait_finished(finishing)
 
     def append_marker(self, producer: ProducerIdAndEpoch, marker: EndTransactionMarker, *, is_strict: bool) -> int:
         """End a producer's transaction in the log, and return the marker's offset; `committed` waits for it.
@@ -207,7 +207,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
         return self._written
 
     async def committed(self) -> None:
-        """Wait until the shard's present state is committed, so that no answer shows a state that may be lost.
+        """Wait until the shard's present state is committed, so that no response shows a state that may be lost.
 
         Raises KafkaError if that takes too long, and NotCoordinator if the shard was closed meanwhile.
         """
@@ -220,7 +220,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
             raise self._closed
 
     def settle(self) -> None:
-        """Let the shard forget what it keeps of records that are committed by now."""
+        """Let the shard drop the state that it keeps only until records are committed."""
         self.shard.settle(self._log.is_committed)
 
     def _is_committed(self) -> bool:
@@ -238,7 +238,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
                 answer.exception()  # mark as retrieved: a request that only waits for a commit does not await it
 
     def _carry_out(self, decision: Decision[Any, Any]) -> Finishing | None:
-        """Carry out a decision; return the task that ends once it is committed, or None if nothing is left to do.
+        """Carry out a decision; return the task that ends once it is committed, or None if it is finished already.
 
         Raises KafkaError if the records cannot be written.
         """
@@ -258,7 +258,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
                     self.shard.replay(record, log_offset, decision.producer)
         if error is None:
             for timer in decision.timers:
-                self._set(timer)
+                self._set_timer(timer)
         says_something = decision.records or decision.replies or decision.effects or decision.response is not None
         if error is None and says_something and not self._is_committed():
             task = asyncio.get_running_loop().create_task(self._finish_when_committed(decision, self._written))
@@ -291,17 +291,17 @@ class CoordinatorRuntime(Generic[AnyShard]):
         if decision.then is not None and self._closed is None:
             self._decide_more(self.shard.written(decision.then, error, self._clock.time_ms()))
 
-    def _set(self, timer: Timer) -> None:
+    def _set_timer(self, timer: Timer) -> None:
         if running := self._timers.pop(timer.key, None):
             running.cancel()
         if isinstance(timer, SetTimer):
-            self._timers[timer.key] = self._call_later(timer.delay_ms / 1000, self._fire, timer.key)
+            self._timers[timer.key] = self._call_later(timer.delay_ms / 1000, self._fire_timer, timer.key)
 
-    def _fire(self, key: Hashable) -> None:
+    def _fire_timer(self, key: Hashable) -> None:
         del self._timers[key]
         is_done = self._decide_more(self.shard.timer_fired(key, self._clock.time_ms()))
         if not is_done and key not in self._timers:
-            self._set(SetTimer(key=key, delay_ms=RETRY_MS))
+            self._set_timer(SetTimer(key=key, delay_ms=RETRY_MS))
 
     def _decide_more(self, decision: Decision[Any, None]) -> bool:
         """Carry out a decision that answers no request; return whether its records could be written."""
@@ -313,12 +313,12 @@ class CoordinatorRuntime(Generic[AnyShard]):
         return True
 
 
-def _batched(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+def _split(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
     for start in range(0, len(records), LARGEST_BATCH):
         yield records[start : start + LARGEST_BATCH]
 
 
-async def _finished(finishing: Finishing | None) -> None:
+async def _wait_finished(finishing: Finishing | None) -> None:
     """Wait for the commit and raise its error, if any. Shielded: a cancelled request must not cancel the task."""
     error = await asyncio.shield(finishing) if finishing is not None else None
     if error is not None:

@@ -1,4 +1,4 @@
-"""Values of requests about transactions, which several coordinators and the partitions' leaders know."""
+"""Requests and values about transactions that coordinators and partition leaders share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 
 FIRST_WITH_STRICT_EPOCHS = 2
-"""The transaction version from which on a marker's epoch is greater than that of the transaction (KIP-890)."""
+"""The first transaction version in which a marker's epoch is greater than the transaction's (KIP-890)."""
 
 
 class TransactionProtocol(NamedTuple):
-    """What a client's request says of the transaction protocol that it knows."""
+    """The transaction protocol of a client's request."""
 
     enrols: bool = False
     """Whether the request enrols its partitions in the transaction (protocol 2; KIP-890)."""

@@ -342,7 +342,7 @@ class GroupCoordinator:
             while True:
                 await self._slices.give_way()  # the partitions of the offsets topic expire one by one
                 decision = decide(runtime.shard, group_ids)
-                await runtime.do(decision)
+                await runtime.write(decision)
                 if len(decision.records) < MOST_REMOVED:
                     return
 

@@ -1,12 +1,12 @@
 """Appending to a log as its leader: the active segment, rolling, and producer state.
 
-    append     check and stamp the batches (validator.py); check that they are the next of their producers, or
-               duplicates (producer_state.py); roll if needed; write once; add index entries; flush nothing
-    marker     the same with the marker of a transaction; if it aborts, add an entry to the transaction index
+    append     check and stamp the batches (validator.py); check their sequence numbers (producer_state.py); roll if
+               needed; write once; add index entries. Nothing is flushed
+    marker     the same with the marker of a transaction; an abort marker also gets an entry in the transaction index
     roll       finish the segment, begin the next one at the log end offset, and write a snapshot of the producer
                state at that offset, from which a recovery starts
 
-All of it takes the log's lock, and none of it waits for a disk. A full disk leaves the log unchanged (room.py).
+Each step takes the log's lock, and none waits for a disk. A full disk leaves the log unchanged (free_space.py).
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.disk import undoing
 from sparklog.log.flush import Flusher
-from sparklog.log.producers.producer_state import Duplicate, MarkerBatch, ProducerBatch, ProducerState, ProducerStates
+from sparklog.log.producers.producer_state import (
+    DuplicateAppend,
+    MarkerBatch,
+    ProducerBatch,
+    ProducerState,
+    ProducerStates,
+)
 from sparklog.log.producers.recovery import rebuild
-from sparklog.log.producers.snapshots import SnapshotFiles
+from sparklog.log.producers.snapshots import ProducerSnapshots
 from sparklog.log.producers.verifications import Verification
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
@@ -35,7 +41,7 @@ from sparklog.records.markers import EndTransactionMarker
 class LogWriter:
     """Writer of a log's active segment, and owner of its producer state. Call `open` first.
 
-    If the disk fails, methods raise KafkaStorageError; those that require the caller to hold the lock raise OSError.
+    If the disk fails, methods raise KafkaStorageError; methods whose caller holds the lock raise OSError.
     """
 
     def __init__(
@@ -47,7 +53,7 @@ class LogWriter:
         fs: Fs,
         cache: SegmentCache,
         clock: Clock,
-        snapshots: SnapshotFiles,
+        snapshots: ProducerSnapshots,
         producers: ProducerStates,
         jitter: Callable[[int], int],
     ) -> None:
@@ -63,7 +69,7 @@ class LogWriter:
         self._segment: SegmentWriter
 
     def open(self, dropped: Iterable[Segment]) -> None:
-        """Reopen the last segment, or begin the first one. dropped: segments out of the log but not yet renamed."""
+        """Reopen the last segment, or begin the first one. dropped: removed segments whose files are not renamed yet"""
         dropped = list(dropped)
         if dropped:
             self._deleted.discard(dropped)
@@ -104,10 +110,10 @@ class LogWriter:
         """Return the producer state as of `offset`, where a segment begins. Raises OSError."""
         return rebuild(self._snapshots, self._state.segments.items, offset, self._clock.time_ms())
 
-    def replay_producers(self, numbered: Iterable[ProducerBatch | MarkerBatch]) -> None:
-        """Apply batches and markers that were written; a leader has checked them. Raises OSError."""
+    def replay_producers(self, producer_batches: Iterable[ProducerBatch | MarkerBatch]) -> None:
+        """Apply written batches and markers to the producer state; the leader has checked them. Raises OSError."""
         now_ms = self._clock.time_ms()
-        for found in numbered:
+        for found in producer_batches:
             aborted = self._producers.replay(found, now_ms)
             if aborted and self._segment.add_aborted(aborted):
                 self._flusher.names_changed()
@@ -122,8 +128,8 @@ class LogWriter:
         return self._segment.index_files()
 
     def change_directory(self, folder: str, file: File) -> None:
-        """Go on in `folder`, which has copies of all files. file: that of the active segment. The caller holds the
-        lock."""
+        """Continue in `folder`, which has copies of all files. file: the active segment's file there. The caller holds
+        the lock."""
         for segment in self._state.segments.items[:-1]:
             segment.change_directory(folder)
         self._segment.change_directory(folder, file)
@@ -164,12 +170,14 @@ class LogWriter:
             prepared = prepare(
                 data, next_offset=first_offset, leader_epoch=leader_epoch, config=state.config, now_ms=now_ms
             )
-            if not prepared.numbered:
+            if not prepared.producer_batches:
                 return self.write(data, prepared, first_offset, leader_epoch, now_ms)
-            checked = self._producers.check(prepared.numbered, now_ms, verification, is_coordinators=is_coordinators)
-            if isinstance(checked, Duplicate):
+            checked = self._producers.check(
+                prepared.producer_batches, now_ms, verification, is_coordinators=is_coordinators
+            )
+            if isinstance(checked, DuplicateAppend):
                 append_time_ms = checked.timestamp_ms if prepared.log_append_time_ms >= 0 else -1
-                return checked.answer(
+                return checked.append_info(
                     append_time_ms, leader_epoch, log_start_offset=state.start_offset, must_flush=state.must_flush
                 )
             appended = self.write(data, prepared, first_offset, leader_epoch, now_ms)
@@ -206,7 +214,7 @@ class LogWriter:
         *,
         rolls: bool = True,
     ) -> LogAppendInfo:
-        """Write checked batches and return what was appended. The caller holds the lock.
+        """Write checked batches. The caller holds the lock.
 
         rolls: roll to a new segment if one is due. Raises KafkaStorageError if the disk has no room, or OSError: the
         log is unchanged then.
@@ -215,7 +223,7 @@ class LogWriter:
         batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
         last_offset = batches[-1].last_offset
         size = len(data)
-        self._state.room.take(size)
+        self._state.room.claim(size)
         if rolls and self._segment.should_roll(size, last_offset, max_timestamp_ms, now_ms):
             self.roll(first_offset)
         try:
@@ -239,7 +247,7 @@ class LogWriter:
         """Begin a new segment at `base_offset`, unless the active one begins there. Raises OSError."""
         if base_offset == self._state.segments.last.base_offset:
             return
-        with self._state.room.needed("another segment"):
+        with self._state.room.retriable_write("another segment"):
             former = self._segment
             former.finish()
             segment = self._begin_segment(base_offset)
@@ -255,7 +263,7 @@ class LogWriter:
             self._fs, segment, self._state.config, self._clock.time_ms(), jitter_ms=jitter_ms
         )
 
-    def go_back(self) -> None:
+    def reopen_previous(self) -> None:
         """Remove the last segment, which is empty, and reopen the one before it. Raises OSError."""
         self._segment.close()
         empty, before = self._state.segments.items[-1], self._state.segments.items[-2]
@@ -303,7 +311,7 @@ class LogWriter:
             self._flusher.names_changed()
 
     def abandon(self) -> None:
-        """Stop writing for good, and finish nothing."""
+        """Stop writing, and leave the files as they are."""
         self._segment.abandon()
 
     def _begin_segment(self, base_offset: int) -> Segment:
@@ -314,6 +322,6 @@ class LogWriter:
             self.reopen(segment)
         except OSError:
             with undoing(f"half of {segment}"):
-                segment.remove()  # the log goes on without it, and must not have an empty segment in its middle
+                segment.remove()  # the log continues without it, and must not get an empty segment in its middle
             raise
         return segment

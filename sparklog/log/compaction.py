@@ -1,4 +1,4 @@
-"""Decision whether compaction of a partition is due, why, and which segments it takes.
+"""Plan of a partition's compaction: whether it is due, why, and which segments it takes.
 
 Pure functions, used by the compaction job and `sparklog explain compaction`. The rules are Kafka's
 (LogCleanerManager.cleanableOffsets, LogToClean, Cleaner.groupSegmentsBySize).
@@ -15,7 +15,7 @@ Pure functions, used by the compaction job and `sparklog explain compaction`. Th
       it is forced, and there is a closed segment to take
       more than min.cleanable.dirty.ratio of the bytes below the end lie in dirty segments
       a dirty closed segment began more than max.compaction.lag.ms ago, and there are dirty bytes below the end
-      a delete horizon that an earlier pass noted has passed: tombstones may be removed
+      a delete horizon that an earlier pass recorded has passed: tombstones may be removed
 - Taken: every segment below the end, compacted before or not, because any of them may hold superseded records; except
   segments wholly below the log start, which retention removes. Adjacent segments are grouped, and each group becomes
   one segment: its total size fits segment.bytes, its index entries fit segment.index.bytes, and its offsets fit an
@@ -75,7 +75,7 @@ class CompactionFigures(Struct, frozen=True, kw_only=True):
     max_lag_due_ms: int | None
     """The time when max.compaction.lag.ms makes compaction due; None if it does not apply."""
     next_delete_horizon_ms: int | None
-    """The time when the first tombstones may be removed, as noted by an earlier pass; None if not noted."""
+    """The time from which the first tombstones may be removed, as an earlier pass recorded; None: not recorded."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -127,7 +127,7 @@ def plan_compaction(
 ) -> CompactionPlan | CompactionNotDue:
     """Return the plan of the partition's compaction, or why it is not due at `now_ms`.
 
-    force: compact whatever there is to take, due or not
+    force: compact all closed segments that can be taken, due or not
     next_delete_horizon_ms: from the partition's last compaction report
     """
     first_dirty = _first_dirty_offset(log)

@@ -40,7 +40,7 @@ class DeletedSegments:
         return count
 
     def leave_behind(self, folder: str) -> None:
-        """Leave the files in `folder`, which is deleted as a whole; the log has gone over to a copy."""
+        """Leave the files in `folder`, which is deleted as a whole, because the log has switched to a copy."""
         for _, segment in self._expiring:
             segment.change_directory(folder)
         self._expiring.clear()

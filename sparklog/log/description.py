@@ -28,7 +28,7 @@ NO_SUM = -1
 
 
 class SegmentSum(Struct, frozen=True, kw_only=True):
-    """A closed segment's values that replicas compare."""
+    """The values of a closed segment by which replicas compare it."""
 
     base_offset: int
     next_offset: int

@@ -1,12 +1,13 @@
 """Disk failure of a log: the log goes offline at once, until the broker restarts.
 
 An OSError inside a `with guard:` block becomes KafkaStorageError and is reported to the owner, which takes all other
-logs of that directory offline too. From then on, every such block refuses to begin. A log whose writes fail must stop,
-because the state on the disk is no longer known.
+logs of that directory offline too. Later blocks raise KafkaStorageError at their beginning. A log whose writes fail
+must stop, because the state on the disk is no longer known.
 
 Errors not caused by the disk (too many open files, no memory, a file removed by someone else) only fail the operation.
-So does a full disk, if the log stays unchanged: `FreeSpace.needed` marks such a write to the log, `without_room` one
-beside it. A log that cannot be restored to its former state has failed, whatever the error (`undoing`).
+So does a full disk, if the log stays unchanged: `FreeSpace.retriable_write` wraps such a write to the log,
+`without_room` a write beside it. A log that cannot be restored to its former state has failed, whatever the error
+(`undoing`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextlib.contextmanager
 def without_room(what: str) -> Iterator[None]:
-    """Wrap an optional write beside a log: turn a full disk into KafkaStorageError, which is no disk failure."""
+    """Wrap an optional write beside a log: turn a full disk into KafkaStorageError instead of a disk failure."""
     try:
         yield
     except OSError as error:
@@ -71,7 +72,7 @@ class DiskGuard:
         return True
 
     def go_online(self) -> None:
-        """Allow operations again, after `go_offline` for something that did not happen."""
+        """Allow operations again, after the operation failed for which `go_offline` was called."""
         self.offline = ""
 
     def failed(self, error: OSError) -> KafkaStorageError:

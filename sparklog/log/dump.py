@@ -6,8 +6,8 @@
     00000000000000000000.txnindex   a line for each aborted transaction
     00000000000000000000.snapshot   a line for each producer
 
-Lines are produced while the file is read: at most one batch is in memory. Inconsistencies are not lines but findings,
-also in Kafka's words; the dump goes on as far as it can.
+Lines are produced while the file is read: at most one batch is in memory. Inconsistencies become findings, also in
+Kafka's words; the dump continues as far as possible.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DumpOptions(Struct, frozen=True, kw_only=True):
     verify_index_only: bool = False
     """Check index entries and print none."""
     index_sanity_check: bool = False
-    """Do only the check that a broker does before it trusts an index."""
+    """Do only the check by which a broker decides to trust an index."""
 
 
 class DumpFindings(Struct):
@@ -60,7 +60,7 @@ class DumpFindings(Struct):
         return bool(self._by_title)
 
     def add(self, title: str, text: str) -> None:
-        """Add one under a heading; headings appear in the order of their first findings."""
+        """Add a finding under a heading; headings appear in the order of their first findings."""
         self._by_title.setdefault(title, []).append(text)
 
     def lines(self) -> Iterator[str]:
@@ -153,8 +153,8 @@ def _batch_line(data: bytes, place: BatchPlace) -> str:
         f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
         f"baseSequence: {header.base_sequence} lastSequence: {last_sequence} "
         f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch} "
-        f"partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_java(header.is_transactional)} "
-        f"isControl: {_java(header.is_control)} deleteHorizonMs: {_optional(horizon)}"
+        f"partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_java_boolean(header.is_transactional)} "
+        f"isControl: {_java_boolean(header.is_control)} deleteHorizonMs: {_java_optional(horizon)}"
     ) + _place_text(
         place,
         _TIMESTAMP_TYPES[header.timestamp_type],
@@ -168,7 +168,7 @@ def _batch_line(data: bytes, place: BatchPlace) -> str:
 def _place_text(place: BatchPlace, timestamp_type: str, timestamp_ms: int, codec: str, crc: int, valid: bool) -> str:
     return (
         f" position: {place.position} {timestamp_type}: {timestamp_ms} size: {place.size} magic: {place.magic} "
-        f"compresscodec: {codec.lower()} crc: {crc} isvalid: {_java(valid)}"
+        f"compresscodec: {codec.lower()} crc: {crc} isvalid: {_java_boolean(valid)}"
     )
 
 
@@ -329,7 +329,7 @@ def _dump_snapshot(fs: ReadFs, path: str, findings: DumpFindings) -> Iterator[st
         transaction = None if entry.transaction_first_offset < 0 else entry.transaction_first_offset
         text = (
             f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
-            f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {_optional(transaction)} "
+            f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {_java_optional(transaction)} "
             f"lastTimestamp: {entry.timestamp_ms} "
         )
         if entry.last_offset >= 0:
@@ -401,9 +401,9 @@ def _size(value: bytes | None) -> int:
     return NONE if value is None else len(value)
 
 
-def _java(flag: bool) -> str:
+def _java_boolean(flag: bool) -> str:
     return "true" if flag else "false"
 
 
-def _optional(value: int | None) -> str:
+def _java_optional(value: int | None) -> str:
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"

@@ -23,7 +23,7 @@ class EpochStart(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where an epoch ends in this log: the answer to a follower that truncates by epoch."""
+    """The end of an epoch in this log, by which a follower truncates."""
 
     epoch: int
     """The greatest known epoch at or below the requested one; -1 if there is none."""

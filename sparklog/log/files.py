@@ -13,7 +13,7 @@
 
 A second suffix gives the state of the file:
 
-    .deleted    removed from the log; deleted after file.delete.delay.ms, until when readers may hold or find it
+    .deleted    removed from the log; readers may use it until it is deleted after file.delete.delay.ms
     .cleaned    being written to replace a segment; discarded after a crash
     .swap       complete, and about to replace segments; the replacement is completed after a crash
 
@@ -97,7 +97,6 @@ def snapshot_of(name: str) -> tuple[int, int] | None:
 
 
 def marked_folder_name(folder_name: str, unique: str, mark: str) -> str:
-    """Return the name of a partition's folder that gets DELETE_FOLDER or STRAY_FOLDER as its mark, cut to
-    `MAX_FOLDER_NAME` characters."""
+    """Return a partition's folder name marked with DELETE_FOLDER or STRAY_FOLDER, cut to `MAX_FOLDER_NAME`."""
     ending = f".{unique}{mark}"
     return folder_name[: MAX_FOLDER_NAME - len(ending)] + ending

@@ -58,7 +58,7 @@ class Flusher:
             for segment in unflushed:
                 self._flush_segment(segment)
             self.flush_names()
-            with self._state.room.needed("leader epochs"):
+            with self._state.room.retriable_write("leader epochs"):
                 self.flush_epochs(epochs)
             with state.lock:
                 if state.advance_recovery_point(end, truncations):
@@ -78,7 +78,7 @@ class Flusher:
         return has_closed
 
     def names_changed(self) -> None:
-        """Make the next flush also flush names: files were created, renamed or removed."""
+        """Record that files were created, renamed or removed: the next flush also flushes their names."""
         self._have_names_changed = True
 
     def flush_names(self) -> None:

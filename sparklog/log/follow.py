@@ -1,11 +1,11 @@
 """Appending to a log as a follower: batches as the leader stored them, in the same segments as the leader's.
 
-    append     keep the leader's offsets, epochs and timestamps; gaps are possible where a cleaner removed records
-    follow     roll where the leader rolled, so that replicas have the same `.log` files; return to the former segment
-               where the leader did not
+    append     keep the leader's offsets, epochs and timestamps; a cleaner may have left gaps between the offsets
+    follow     roll where the leader rolled, so that replicas have the same `.log` files; if the leader did not roll
+               there, return to the former segment
 
-Recovery treats a gap as torn unless it knows that a cleaner made it, and removes everything after it. So a batch after
-a gap is flushed, and the recovery point checkpointed, before the batch counts as stored.
+Recovery treats an unknown gap as a torn write, and removes all records after it. So a batch after a gap is flushed, and
+the recovery point checkpointed, before the batch counts as stored.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class FollowerAppends:
         """Append batches as the leader stored them, with the leader's offsets and epochs, which may have gaps.
 
         rolls: roll to a new segment when a leader would; False: only `follow_segment` rolls. takes_gaps: False: raise
-        UnexpectedGap at a gap, for which the caller needs `append_with_gaps`: crash recovery could mistake the gap for
-        a torn write and cut off records that the leader counts on.
+        UnexpectedGap at a gap; the caller then uses `append_with_gaps`. Otherwise crash recovery could mistake the gap
+        for a torn write and cut off records that the leader counts on.
 
         Raises CorruptRecord, InvalidRecord if an offset is already taken, UnexpectedGap or KafkaStorageError; nothing
         is written in these cases.
         """
         state, writer = self._state, self._writer
         with state.lock, state.disk:
-            prepared, headers, numbered = read_replicated(data)
+            prepared, headers, producer_batches = read_replicated(data)
             first = headers[0]
             if first.base_offset < state.end_offset:
                 raise InvalidRecord(f"{state} cannot take a batch at offset {first.base_offset}")
@@ -60,7 +60,7 @@ class FollowerAppends:
             appended = writer.write(data, prepared, first.base_offset, first.leader_epoch, now_ms, rolls=rolls)
             for header in headers[1:]:
                 state.assign_epoch(header.leader_epoch, header.base_offset)
-            writer.replay_producers(numbered)
+            writer.replay_producers(producer_batches)
             return appended
 
     def append_with_gaps(self, data: Buffer) -> None:
@@ -89,7 +89,7 @@ class FollowerAppends:
                 state.advance_end(base_offset)
             elif self._must_go_back_to(base_offset):
                 self._give_up_gap(state.segments.items[-2])
-                self._writer.go_back()
+                self._writer.reopen_previous()
         if has_gap:
             self._remember_gap()
 
@@ -103,7 +103,7 @@ class FollowerAppends:
             state.cut_end(end)
 
     def is_at_segment(self, base_offset: int) -> bool:
-        """Return whether `follow_segment` would have nothing to do; never blocks."""
+        """Return whether `follow_segment(base_offset)` would change nothing; never blocks."""
         return not (self._must_roll_to(base_offset) or self._must_go_back_to(base_offset))
 
     def _remember_gap(self) -> None:

@@ -11,7 +11,7 @@ thing to that state:
     truncate.py           remove the end of the log
     old_segments.py       delete the oldest segments
     replacement/          replace closed segments with the segments that a cleaner made
-    move.py               go over to a copy in another log directory
+    move.py               move the log to another log directory
     deleted_segments.py   keep the files of removed segments until their delay has passed
     offset_snapshots/     store the newest record of each key, beside the segments
     recovery.py           open a folder, also after a crash
@@ -36,7 +36,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.directory.checkpoints import PartitionMetadataFile
-from sparklog.log.directory.room import FreeSpace
+from sparklog.log.directory.free_space import FreeSpace
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import EpochEnd, LeaderEpochs
 from sparklog.log.files import DELETE_FOLDER, marked_folder_name
@@ -46,7 +46,7 @@ from sparklog.log.move import LogMove, MoveTarget
 from sparklog.log.offset_snapshots.store import SnapshotStore
 from sparklog.log.old_segments import OldSegmentDeleter
 from sparklog.log.producers.producer_state import ProducerState
-from sparklog.log.producers.snapshots import SnapshotFiles
+from sparklog.log.producers.snapshots import ProducerSnapshots
 from sparklog.log.producers.verifications import Verification
 from sparklog.log.read import SegmentsReader
 from sparklog.log.recovery import LoadState, load
@@ -140,7 +140,7 @@ class Log:
         loading = LoadState(
             fs=fs, folder=folder, config=config, now_ms=clock.time_ms(), clean=clean, recovery_point=recovery_point,
             log_start_offset=log_start_offset or 0, knows_start=log_start_offset is not None, compacted_to=compacted_to,
-            cache=SegmentCache() if cache is None else cache, snapshots=SnapshotFiles.open(fs, folder),
+            cache=SegmentCache() if cache is None else cache, snapshots=ProducerSnapshots.open(fs, folder),
         )  # fmt: skip
         load(loading)
         log = cls(loading, clock, on_error, write_checkpoints, jitter, room or FreeSpace(fs, folder))
@@ -158,7 +158,7 @@ class Log:
         state = self._state
         with state.disk:
             if state.topic_id is None:
-                with state.room.needed("the topic's id"):
+                with state.room.retriable_write("the topic's id"):
                     PartitionMetadataFile(self._fs, state.folder).write(topic_id)
                 state.claim(topic_id)
             elif state.topic_id != topic_id:
@@ -170,7 +170,7 @@ class Log:
         """Finish and flush everything, close the files, and refuse all further use."""
         state = self._state
         with state.files_lock, state.disk:
-            with state.lock, state.room.needed("the end of a log"):
+            with state.lock, state.room.retriable_write("the end of a log"):
                 self._writer.close()
             self.flush()
             state.disk.go_offline("the log is closed")
@@ -179,7 +179,7 @@ class Log:
                 segment.release()
 
     def go_offline(self, reason: str) -> None:
-        """Refuse all further use and leave the files untouched, because their directory has failed."""
+        """Refuse all further use and leave the files untouched: their directory has failed."""
         self._state.disk.go_offline(reason)
 
     def rename_for_delete(self, mark: str = DELETE_FOLDER) -> str:
@@ -221,7 +221,7 @@ class Log:
         """Apply a new topic configuration."""
         self._writer.configure(config)
 
-    # What it is
+    # Properties
 
     @property
     def partition(self) -> TopicPartition:
@@ -343,7 +343,7 @@ class Log:
     ) -> tuple[LogSlice, list[AbortedTransaction]]:
         """Read as `read` does; return also the aborted transactions with batches in the slice.
 
-        Both are of the same segments: a cleaner or retention may remove the index of what the slice still has.
+        Both come from the same segments: a cleaner or retention may remove the index of records that a slice still has.
         max_offset: the last stable offset. Raises as `read` and `aborted_transactions` do.
         """
         return self._reader.read_with_aborted(offset, max_bytes, max_offset=max_offset, min_one_batch=min_one_batch)
@@ -406,22 +406,22 @@ class Log:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, first_sequence: int = -1
     ) -> Verification | None:
-        """Return what a batch needs to begin a transaction; None if this transaction is open here already.
+        """Return the verification with which a batch may begin a transaction; None if the transaction is open here.
 
-        Call it before the coordinator is asked, with the sequence number of the batch; pass the result to `append`. It
-        is void, and `append` raises InvalidTxnState, once the transaction may have ended (producers/verifications.py).
-        Raises InvalidProducerEpoch if a verification of a newer epoch is in progress.
+        Call it before the coordinator is asked, with the sequence number of the batch; pass the result to `append`. The
+        verification is void, and `append` raises InvalidTxnState, once the transaction may have ended
+        (producers/verifications.py). Raises InvalidProducerEpoch if a verification of a newer epoch is in progress.
         """
         return self._writer.begin_verification(producer_id, producer_epoch, first_sequence)
 
     def append_marker(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int, is_strict: bool
     ) -> LogAppendInfo:
-        """Append, as the leader, the marker that ends the producer's transaction; one is written without any, too.
+        """Append, as the leader, a marker that ends the producer's transaction, even if no transaction is open.
 
         A marker that was written before (same epoch, same coordinator epoch, no open transaction) is not written again:
-        the result is a duplicate, whose last offset is committed only when the marker is. is_strict: the marker must
-        have a newer epoch than the transaction (transaction version 2).
+        the result is a duplicate, whose last offset is committed once the marker is. is_strict: the marker must have a
+        newer epoch than the transaction (transaction version 2).
 
         Raises InvalidProducerEpoch, TransactionCoordinatorFenced or KafkaStorageError; nothing is written then.
         """
@@ -459,7 +459,7 @@ class Log:
 
     @property
     def must_flush(self) -> bool:
-        """Whether flush.messages records are unflushed. Appends never flush: the caller must do it."""
+        """Whether flush.messages records are unflushed. Appends never flush: the caller flushes."""
         return self._state.must_flush
 
     @property

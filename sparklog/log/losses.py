@@ -1,10 +1,12 @@
 """Detection of lost flushed records: a `.log` file that is missing, empty or cut short, and a log that ends too early.
 
-A lost segment leaves a gap like that of compaction, so it must be reported. A broker that removes segments first
-lowers the recovery point or raises the log start offset, and compaction rebuilds indexes. So an index that is left over
-below the recovery point and above the log start belongs to a file that the disk or a person has removed or emptied.
-Likewise a closed segment ends with a whole batch, and its indexes describe no batch beyond that. The end of the log is
-never below the checkpointed recovery point, which a truncation lowers before it touches a file.
+A lost segment leaves a gap like one that compaction makes, so a start would not notice the loss. These facts show it:
+
+- A broker lowers the recovery point or raises the log start offset before it removes segments, and compaction rebuilds
+  indexes. So an index without a log, below the recovery point and above the log start, belongs to a file that the disk
+  or a person has removed or emptied.
+- A closed segment ends with a whole batch, and its indexes describe no batch beyond that.
+- A truncation lowers the checkpointed recovery point before it touches a file. So the log never ends below that point.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def check_missing(
     end = min((base for base in bases if base > index.base_offset), default=recovery_point)
     is_promised = index.base_offset < recovery_point and end > log_start_offset
     if is_promised and index.suffix in _INDEXES and _size_of(fs, path_in(folder, index)):
-        raise _lost(path_in(folder, index._replace(suffix=LOG)), "is missing", index.base_offset)
+        raise _lost_records_error(path_in(folder, index._replace(suffix=LOG)), "is missing", index.base_offset)
 
 
 def check_closed(fs: ReadFs, folder: str, base_offset: int, next_offset: int) -> None:
@@ -55,7 +57,7 @@ def check_closed_file(fs: ReadFs, folder: str, file: ReadFile, base_offset: int,
     size = file.size
     if not size:
         if any(_size_of(fs, path_in(folder, SegmentFile(base_offset, suffix, ""))) for suffix in _INDEXES):
-            raise _lost(path, "is empty", base_offset)
+            raise _lost_records_error(path, "is empty", base_offset)
         return
     offsets = _last_of(OffsetIndex, fs, path_in(folder, SegmentFile(base_offset, OFFSET_INDEX, "")), base_offset)
     offset, position = offsets[len(offsets) - 1] if len(offsets) else (base_offset, 0)
@@ -66,11 +68,11 @@ def check_closed_file(fs: ReadFs, folder: str, file: ReadFile, base_offset: int,
         return  # no batch begins where one should: a read reports it
     end, position = found
     if position < size:
-        raise _lost(path, "is cut off inside a batch", end)
+        raise _lost_records_error(path, "is cut off inside a batch", end)
     if end < next_offset:  # compaction leaves such gaps, too, but no index entries that describe them
         times = _last_of(TimeIndex, fs, path_in(folder, SegmentFile(base_offset, TIME_INDEX, "")), base_offset)
         if any(end <= claimed < next_offset for claimed in (offset, times.last.offset)):
-            raise _lost(path, "ends before the last batch in its indexes", end)
+            raise _lost_records_error(path, "ends before the last batch in its indexes", end)
 
 
 def check_end(folder: str, end_offset: int, *, log_start_offset: int, recovery_point: int) -> None:
@@ -105,7 +107,7 @@ def _last_of(kind: type[Index], fs: ReadFs, path: str, base_offset: int) -> Inde
         file.close()
 
 
-def _lost(path: str, what: str, base_offset: int) -> CorruptRecord:
+def _lost_records_error(path: str, what: str, base_offset: int) -> CorruptRecord:
     return CorruptRecord(
         f"{path} {what}: flushed records are lost, from offset {base_offset} on at the earliest. {HOW_TO_GO_ON} what "
         "there is of the segment, its .index and .timeindex too"

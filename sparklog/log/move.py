@@ -39,7 +39,7 @@ from sparklog.base.fs import Fs
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.directory.checkpoints import PartitionMetadataFile, read_file
-from sparklog.log.directory.room import FreeSpace
+from sparklog.log.directory.free_space import FreeSpace
 from sparklog.log.disk import DiskGuard, without_room
 from sparklog.log.files import (
     DELETE_FOLDER,
@@ -112,7 +112,7 @@ class LogMove:
         """The version of each copied file, and how many of its bytes are copied."""
         self._complete: dict[str, _SourceFile] = {}
         """The files that are completely copied and flushed, as they were then."""
-        self._has_gone_over = False
+        self._has_switched = False
 
     # Progress; any thread
 
@@ -197,7 +197,7 @@ class LogMove:
                     if not data:
                         break  # truncated meanwhile: the file has another version by now
                     with self._target_disk():
-                        self._target.room.take(len(data))
+                        self._target.room.claim(len(data))
                         copy.append(data)
                     position += len(data)
                 self._copied[source_file.name] = source_file.version, position
@@ -306,9 +306,9 @@ class LogMove:
                 for suffix, content in self._writer.index_files().items():
                     self._write_file(active.removesuffix(LOG) + suffix, content)
                 file = self._fs.open(f"{self.folder}/{active}", create=True)
-            with taking_over(), state.room.needed(left):
+            with taking_over(), state.room.retriable_write(left):
                 self._fs.rename(state.folder, left)
-                self._has_gone_over = True
+                self._has_switched = True
                 state.change_directory(self.folder, self._target.disk, self._target.room)
                 self._writer.change_directory(self.folder, file)
                 self._snapshots.move(self.folder)
@@ -333,7 +333,7 @@ class LogMove:
         state = self._state
         with state.disk:
             folder = f"{posixpath.dirname(self.folder)}/{state.partition}"
-            with state.lock, state.room.needed(folder):
+            with state.lock, state.room.retriable_write(folder):
                 self._fs.rename(self.folder, folder)
                 state.move(folder)
                 for segment in state.segments:
@@ -348,7 +348,7 @@ class LogMove:
         Returns an empty string if there is no copy, or if it has become the log.
         """
         folder = self.folder.removesuffix(FUTURE_FOLDER) + DELETE_FOLDER
-        if self._has_gone_over:
+        if self._has_switched:
             return ""
         with self._target_disk():
             if not self._fs.exists(self.folder):

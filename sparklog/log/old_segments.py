@@ -1,8 +1,8 @@
 """Deleting a log's oldest segments: those that retention selects (retention.py), or below the log start offset.
 
-The log start offset is written to the checkpoint first; then it is advanced, and the segments below it are removed from
-the log. On a full disk the checkpoint takes the place of the directory's reserve (room.py). If even that fails, the
-records stay readable, and the next call tries again.
+The new log start offset is first written to the checkpoint. Then the log advances, and the segments below it are
+removed. On a full disk, the checkpoint uses the directory's reserve (free_space.py). If even that fails, the records
+stay readable, and the next call tries again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OldSegmentDeleter:
                 return 0
             gone = self._remove_below(facts[given_up.total - 1].next_offset)
             if gone:
-                self._say(gone, given_up, start_offset)
+                self._log_removal(gone, given_up, start_offset)
             return len(gone)
 
     def _remove_below(self, offset: int) -> list[Segment]:
@@ -97,7 +97,7 @@ class OldSegmentDeleter:
             logger.warning("%s: only closed segments are removed: %s", self._state.folder, error)
         return self._state.segments.last.base_offset
 
-    def _say(self, gone: list[Segment], given_up: DeletableSegments, former_start_offset: int) -> None:
+    def _log_removal(self, gone: list[Segment], given_up: DeletableSegments, former_start_offset: int) -> None:
         state = self._state
         logger.info(
             "%s: removed %d segments, which end below offset %d: %s",

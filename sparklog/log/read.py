@@ -53,7 +53,7 @@ class SegmentsReader:
             try:
                 return self._read(offset, max_bytes, limit, min_one_batch)
             except FileNotFoundError:
-                return self.again(lambda: self._read(offset, max_bytes, limit, min_one_batch))
+                return self.retry(lambda: self._read(offset, max_bytes, limit, min_one_batch))
 
     def _read(self, offset: int, max_bytes: int, limit: int, min_one_batch: bool) -> LogSlice:
         state = self._state
@@ -79,7 +79,7 @@ class SegmentsReader:
     def aborted_transactions(self, fetch_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:
         """See `Log.aborted_transactions`."""
         with self._state.disk:
-            return self.again(partial(self._aborted_transactions, fetch_offset, upper_bound_offset))
+            return self.retry(partial(self._aborted_transactions, fetch_offset, upper_bound_offset))
 
     def _aborted_transactions(self, fetch_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:
         found: list[AbortedTransaction] = []
@@ -117,17 +117,16 @@ class SegmentsReader:
         """See `Log.offset_for_timestamp`."""
         state = self._state
         with state.disk:
-            return self.again(lambda: lookup.first_since(state.segments.items, timestamp_ms, state.start_offset))
+            return self.retry(lambda: lookup.first_since(state.segments.items, timestamp_ms, state.start_offset))
 
     def max_timestamp(self) -> TimestampOffset | None:
         """See `Log.max_timestamp`."""
         state = self._state
         with state.disk:
-            return self.again(lambda: lookup.latest(state.segments.items))
+            return self.retry(lambda: lookup.latest(state.segments.items))
 
-    def again(self, look: Callable[[], Result]) -> Result:
-        """Return the result of `look`, called again if segments were removed from log and disk while it ran, or the
-        log's folder was renamed."""
+    def retry(self, look: Callable[[], Result]) -> Result:
+        """Return the result of `look`. If segments were removed or the folder was renamed meanwhile, call it again."""
         for _ in range(_ATTEMPTS):
             before, place = self._state.segments.items, self._place()
             try:
@@ -138,7 +137,7 @@ class SegmentsReader:
         return look()
 
     def _place(self) -> tuple[str, int]:
-        """Return what differs after a move; a log that moves there and back has the same folder, but not the same
-        generation. A move ends under the log's lock (move.py)."""
+        """Return folder and generation, which show a move: after a move there and back, the folder is the same, but the
+        generation is not. A move ends under the log's lock (move.py)."""
         with self._state.lock:
             return self._state.folder, self._state.generation

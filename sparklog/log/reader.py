@@ -1,8 +1,8 @@
 """Reading a partition's folder while sparklog, Apache Kafka or no broker writes to it.
 
-The reader takes no locks, writes nothing and works on any `ReadFs`. Planning (segments, bounds, cuts) happens in one
-process, reading in many others, later. The folder changes in between. A read stays correct because it goes by offsets
-and takes positions as hints:
+The reader takes no locks, writes nothing and works on any `ReadFs`. One process plans (segments, bounds, cuts), and
+many others read later. The folder changes in between. Reads stay correct because they go by offsets and use positions
+only as hints:
 
     appended     a read ends at an offset below the high watermark, so its records were complete before it was planned
     rolled       a segment ends where its file does; the next segment is found by offset
@@ -16,14 +16,14 @@ and takes positions as hints:
                  are then read from it (swap.py). Each segment is read from the offset that the read has reached, so
                  no record is read twice. Kafka removes the old segments before the new one has its final name: the
                  new one is then read under .swap
-    truncated    truncation only removes offsets above the high watermark, which nobody reads
+    truncated    truncation removes only offsets above the high watermark, which readers never see
 
-Transactions: the caller plans up to the last stable offset, where the walk of `follow_transactions` or a broker says
-it is, and hands the ranges of `aborted_transactions` to whoever decodes. These ranges stay true whatever happens to the
-files later: an offset below the last stable offset is decided for good.
+Transactions: the caller plans up to the last stable offset, which `follow_transactions` or a broker returns, and passes
+the ranges of `aborted_transactions` to the decoder. These ranges never become wrong: below the last stable offset,
+every transaction has ended.
 
-A log that ends before the end of the range raises OffsetOutOfRange, because records are missing. So does planning, with
-CorruptRecord, if the directory's recovery point shows that a closed segment has lost flushed records (losses.py).
+A read raises OffsetOutOfRange if the log ends before the range does, because records are missing. Planning raises
+CorruptRecord if the directory's recovery point shows that a closed segment has lost flushed records (losses.py).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from sparklog.log.files import CLEANED, DELETED, LOG, MARKS, OFFSET_INDEX, SWAP,
 from sparklog.log.losses import check_closed_file, check_missing
 from sparklog.log.segment import lookup
 from sparklog.log.segment.ranges import RangePrefix, ReadRange, chunks, divide, position_of, range_of, take
+from sparklog.log.segment.read_segment import ReadSegment
 from sparklog.log.segment.scan import PIECE_BYTES, check_batches, walk
-from sparklog.log.segment.segment import ReadSegment
 from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.log.transactions import TransactionWalk, follow, from_snapshot, read_index
 from sparklog.records.batch import NO_TIMESTAMP
@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 
 
 class SegmentInfo(NamedTuple):
-    """A segment, as planning needs it."""
+    """The properties of a segment that planning needs."""
 
     base_offset: int
     next_offset: int
@@ -71,15 +71,15 @@ class SegmentInfo(NamedTuple):
 
 
 class LogBounds(NamedTuple):
-    """Where a log begins and ends."""
+    """The offsets at which a log begins and ends."""
 
     log_start_offset: int
     """The first readable offset: the checkpointed one, or the base of the first segment if that is greater."""
     end_offset: int
     """The offset after the last whole, undamaged batch."""
     high_watermark: int | None
-    """The checkpointed one, which may lag behind; None if the directory has no such checkpoint. A partition that is
-    missing in the checkpoint has 0: none of its records is known to be committed."""
+    """The checkpointed one, which may lag behind; None if the directory has no such checkpoint. It is 0 for a partition
+    that is missing in the checkpoint: none of its records is known to be committed."""
 
 
 class _Listing(NamedTuple):
@@ -91,7 +91,7 @@ class _Listing(NamedTuple):
 
     @property
     def transactions(self) -> set[SegmentFile]:
-        """The files that say which transactions were aborted."""
+        """The transaction indexes."""
         return {file for file in self.files if file.suffix in (LOG, TXN_INDEX) and file.mark in ("", SWAP)}
 
 
@@ -103,7 +103,7 @@ class LogReader:
     """
 
     def __init__(self, fs: ReadFs, folder: str, checkpoints: DirectoryCheckpoints | None = None) -> None:
-        """checkpoints: those of the log directory, for calls that may use them as they were; None: read when needed"""
+        """checkpoints: the log directory's checkpoints if older values will do; None: read them when needed"""
         self._fs = fs
         self._folder = folder.rstrip("/")
         self._known = checkpoints
@@ -119,7 +119,7 @@ class LogReader:
     def high_watermark(self) -> int | None:
         """Return the checkpointed high watermark, which may lag behind; None if the directory has no such checkpoint.
 
-        A partition that is missing in the checkpoint has 0: none of its records is known to be committed.
+        It is 0 for a partition that is missing in the checkpoint: none of its records is known to be committed.
         """
         return self._checkpointed(HIGH_WATERMARKS)
 
@@ -129,7 +129,7 @@ class LogReader:
 
     def bounds(self) -> LogBounds:
         """Return where the log begins and ends."""
-        return self._again(self._bounds)
+        return self._retry(self._bounds)
 
     def _bounds(self, listing: _Listing) -> LogBounds:
         end = _end_of(self._open(listing.bases[-1]))
@@ -140,7 +140,7 @@ class LogReader:
 
     def segments(self) -> tuple[SegmentInfo, ...]:
         """Return the segments, oldest first."""
-        return self._again(self._segments)
+        return self._retry(self._segments)
 
     def _segments(self, listing: _Listing) -> tuple[SegmentInfo, ...]:
         bases = listing.bases
@@ -158,7 +158,7 @@ class LogReader:
 
         None if there is none. Raises CorruptRecord.
         """
-        return self._again(lambda listing: self._offset_for_timestamp(listing, timestamp_ms))
+        return self._retry(lambda listing: self._offset_for_timestamp(listing, timestamp_ms))
 
     def _offset_for_timestamp(self, listing: _Listing, timestamp_ms: int) -> int | None:
         start, trusted_to = self._start_in(listing), self._indexes_trusted_to()
@@ -176,10 +176,10 @@ class LogReader:
     def follow_transactions(self, offset_to: int, known: TransactionWalk | None = None) -> TransactionWalk:
         """Return the transactions as of `offset_to`, at or below the high watermark.
 
-        known: an earlier result, to go on from there. Otherwise the walk begins at the newest snapshot below which no
-        power cut can have damaged a transaction index. Raises CorruptRecord.
+        known: an earlier result, from which to continue. Otherwise the walk begins at the newest snapshot below which
+        no power cut can have damaged a transaction index. Raises CorruptRecord.
         """
-        return self._again(lambda listing: self._follow(listing, offset_to, known))
+        return self._retry(lambda listing: self._follow(listing, offset_to, known))
 
     def _follow(self, listing: _Listing, offset_to: int, known: TransactionWalk | None) -> TransactionWalk:
         start = min(offset_to, self._indexes_trusted_to())
@@ -196,10 +196,10 @@ class LogReader:
     ) -> list[AbortedTransaction]:
         """Return the aborted transactions that may have batches at offsets in [offset_from, offset_to).
 
-        offset_to: at or below the last stable offset. walked: transactions whose markers it has seen are taken from it,
-        not from the transaction indexes, which nobody may have recovered after a power cut. Raises CorruptRecord.
+        offset_to: at or below the last stable offset. walked: replaces the transaction indexes as far as it goes, since
+        they may be damaged after a power cut. Raises CorruptRecord.
         """
-        entries = self._again(lambda listing: self._aborted(listing, offset_from, offset_to, walked))
+        entries = self._retry(lambda listing: self._aborted(listing, offset_from, offset_to, walked))
         return [each for each in entries if each.first_offset < offset_to and each.last_offset >= offset_from]
 
     def _aborted(
@@ -228,7 +228,7 @@ class LogReader:
 
         Reads the headers from the newest snapshot at or below `offset_from` on. Raises CorruptRecord.
         """
-        found = self._again(lambda listing: self._aborted_by_markers(listing, offset_from, offset_to))
+        found = self._retry(lambda listing: self._aborted_by_markers(listing, offset_from, offset_to))
         return [each for each in found if offset_from <= each.last_offset < offset_to]
 
     def _aborted_by_markers(self, listing: _Listing, offset_from: int, offset_to: int) -> list[AbortedTransaction]:
@@ -255,9 +255,9 @@ class LogReader:
             return self._ranges(listing, offset_from, offset_to)
 
         try:
-            return self._again(plan)
+            return self._retry(plan)
         except CorruptRecord:
-            return self._again(plan)  # a broker may have renamed files meanwhile
+            return self._retry(plan)  # a broker may have renamed files meanwhile
 
     def divide(self, ranges: Sequence[ReadRange], pieces: int) -> list[ReadRange]:
         """Return ranges that `ranges` has returned, divided into `pieces` of about equal size, cut between batches."""
@@ -265,11 +265,10 @@ class LogReader:
         return [part for each in ranges for part in self._divide(each, round(each.size / target))]
 
     def take(self, ranges: Sequence[ReadRange], size_bytes: int) -> RangePrefix:
-        """Return how far the first `size_bytes` bytes of ranges that `ranges` has returned reach, in whole batches.
+        """Return the first `size_bytes` bytes of `ranges` in whole batches; `ranges` come from the method `ranges`.
 
-        The first batch is taken even if it is larger. Offsets without batches cost nothing. A range with bytes that are
-        no batch is taken whole: a read of it reports them. Raises FileNotFoundError if a segment was replaced or
-        removed.
+        The first batch is taken even if it is larger. Offsets without batches cost nothing. A range with damaged bytes
+        is taken whole: a read of it reports them. Raises FileNotFoundError if a segment was replaced or removed.
         """
         taken = RangePrefix(ranges[0].offset_from, 0)
         for each in ranges:
@@ -281,7 +280,7 @@ class LogReader:
 
     def _divide(self, whole: ReadRange, count: int) -> Iterable[ReadRange]:
         if count > 1:
-            with contextlib.suppress(FileNotFoundError):  # the segment was replaced or removed: a read finds out
+            with contextlib.suppress(FileNotFoundError):  # the segment was replaced or removed: a read detects it
                 return list(divide(self._open(whole.segment_base), whole, count))
         return (whole,)
 
@@ -313,7 +312,7 @@ class LogReader:
         return recovery_point
 
     def _is_replaced(self, listing: _Listing, base_offset: int) -> bool:
-        """Return whether a segment that replaced several holds this offset; a crash may have left files of these."""
+        """Return whether a merged segment holds this offset; a crash may have left files of its sources."""
         before = max((base for base in listing.bases if base < base_offset), default=None)
         return before is not None and _end_of(self._open(before)) > base_offset
 
@@ -370,7 +369,7 @@ class LogReader:
             raise OffsetOutOfRange(f"{self._folder} has no segment")
         return bases
 
-    def _again(self, plan: Callable[[_Listing], Result]) -> Result:
+    def _retry(self, plan: Callable[[_Listing], Result]) -> Result:
         """Return the result of `plan`, called again if a segment is removed between its listing and its opening."""
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):

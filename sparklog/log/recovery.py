@@ -2,8 +2,8 @@
 
     1  leftovers   remove .deleted and .cleaned files. Complete or abandon a replacement (replacement/swap.py).
     2  segments    list the .log files; drop those wholly below the log start, remove index files without a .log, build
-                   missing indexes, check the transaction indexes. If a closed segment has lost batches below the
-                   recovery point (losses.py), flushed records are lost: the log is not opened.
+                   missing indexes, check the transaction indexes. If a closed segment has lost flushed batches
+                   (losses.py), the log is not opened.
     3  the end     after a clean stop, walk the last segment from its last index entry. After an unclean one, start with
                    the segment that holds the recovery point: check the batches above it (CRC, length, offsets that
                    increase and fit the segment), truncate the file at the first bad byte and drop the segments after
@@ -17,15 +17,16 @@
 
 Each step can be repeated: after a crash during opening, the folder can still be opened.
 
-Gaps between offsets come from compaction and are kept. But if the caller knows how far the log has been compacted
-(`compacted_to`), a gap that begins above that offset and ends above the recovery point comes from the crash or from a
-lost file, and the log ends there; also a gap between the log start, where that is known, and the first segment: such a
-replica has none of its records. A gap below the recovery point is always kept, because segments may have been replaced
-since, even if the leader epochs cannot be read and every batch is therefore checked again: a replacement raises the
-recovery point above its segments first. If the caller does not know, as after its checkpoints were lost, every gap is
-kept, and the log is flushed at once: its recovery point then covers these gaps at the next start.
+Gaps between offsets:
 
-Everything is read in pieces: memory does not grow with the size of a segment or with the claims of a broken header.
+- A gap below the recovery point comes from compaction and is kept: a replacement raises the recovery point above its
+  segments first. That holds even if the leader epochs are unreadable and all batches are checked again.
+- A gap that begins above `compacted_to` and ends above the recovery point comes from the crash or a lost file: the log
+  ends there. A replica with a gap between a known log start and the first segment has lost its records: it is emptied.
+- Without `compacted_to`, for example after the checkpoints were lost, every gap is kept. The log is then flushed at
+  once, so that its recovery point covers these gaps at the next start.
+
+Files are read in pieces: memory does not grow with the size of a segment or with the claims of a broken header.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from sparklog.log.files import (
 from sparklog.log.losses import HOW_TO_GO_ON, check_closed, check_end, check_missing
 from sparklog.log.producers.producer_state import ProducerStates
 from sparklog.log.producers.recovery import find_aborted, rebuild, replay
-from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.log.producers.snapshots import CorruptSnapshot, ProducerSnapshots
 from sparklog.log.replacement.swap import finish_swaps
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET
@@ -78,12 +79,12 @@ class LoadState(Struct, kw_only=True):
     recovery_point: int
     log_start_offset: int
     knows_start: bool
-    """The log begins there; otherwise with its first segment, if that is later."""
+    """Whether the log must begin at `log_start_offset`; False: it begins with its first segment, if that is later."""
     compacted_to: int | None = None
-    """Gaps below this come from compaction; None: the directory has no record of the folder, so any gap may."""
+    """Gaps below this come from compaction; None: not known, so any gap may come from compaction."""
     flushed_to: int = 0
-    """The checkpointed recovery point: gaps below it come from compaction, too. `recovery_point` may be lowered during
-    opening: batches below it are trusted, others are checked."""
+    """The checkpointed recovery point: gaps below it come from compaction, too. During opening `recovery_point` may be
+    lowered: batches below it are trusted, others are checked."""
     promised_to: int = 0
     """The checkpointed recovery point: the log must not end below it."""
     cache: SegmentCache
@@ -91,16 +92,16 @@ class LoadState(Struct, kw_only=True):
     damaged: list[Segment] = field(default_factory=list)
     """Segments with unreadable transaction indexes."""
     dropped: list[Segment] = field(default_factory=list)
-    """Segments out of the log whose files still have their names."""
+    """Removed segments whose files still have their names."""
     topic_id: UUID | None = None
     """The id in `partition.metadata`; None if it is missing or unreadable, so that it is written again."""
     end_offset: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     epochs_on_disk: LeaderEpochs | None = None
-    snapshots: SnapshotFiles
+    snapshots: ProducerSnapshots
     producers: ProducerStates = field(default_factory=ProducerStates)
     has_changed: bool = False
-    """Files were created or removed, so names must be flushed."""
+    """Whether files were created or removed, so that names must be flushed."""
 
 
 def load(state: LoadState) -> None:
@@ -127,10 +128,10 @@ def load(state: LoadState) -> None:
         _find_producers(state, state.end_offset)
     else:
         _recover(state)
-        state.has_changed = True  # a process that was killed may not have flushed the names of its files
+        state.has_changed = True  # a killed process may not have flushed the names of its files
     _check_end(state, state.end_offset)
     _rebuild_transaction_indexes(state)
-    _trim(state)
+    _reconcile(state)
     _tidy_snapshots(state)
 
 
@@ -234,7 +235,7 @@ def _recover(state: LoadState) -> None:
         number
         for number, segment in enumerate(state.segments)
         if number + 1 == len(state.segments) or state.segments[number + 1].base_offset >= state.recovery_point
-    ]  # a segment that ends at the recovery point may have been closed later: its indexes may be unflushed
+    ]  # the segment that ends at the recovery point may have been closed later: its indexes may be unflushed
     if unflushed:
         _find_producers(state, state.segments[unflushed[0]].base_offset)
     for number in unflushed:
@@ -258,7 +259,7 @@ def _recover_segment(state: LoadState, segment: Segment) -> bool:
     """Check the batches above the recovery point and build the indexes; return False if the segment was truncated."""
     active = SegmentWriter.open(state.fs, segment, state.config, state.now_ms, rebuild_indexes=True)
     end, position = segment.base_offset, 0
-    for place in _trusted(segment, state.recovery_point):
+    for place in _trusted_batches(segment, state.recovery_point):
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
         _replay(state, active, place)
         end, position = place.last_offset + 1, place.end
@@ -289,11 +290,11 @@ def _replay(state: LoadState, active: SegmentWriter, place: BatchPlace) -> None:
         state.has_changed = True
 
 
-def _trusted(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
+def _trusted_batches(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
     """Yield the batches below the recovery point, by their headers.
 
-    Raises CorruptRecord if they cannot be walked: they were flushed, so the disk has damaged them since, and truncating
-    the log there would discard records that were promised to be stored.
+    Raises CorruptRecord if they cannot be walked: the disk has damaged flushed batches, and a truncation there would
+    discard acknowledged records.
     """
     end = segment.base_offset
     try:
@@ -318,7 +319,7 @@ def _check_end(state: LoadState, end_offset: int) -> None:
 
 
 def _has_lost_its_start(state: LoadState) -> bool:
-    """Return whether the crash took the first segments away: retention stores the log start before it removes them."""
+    """Return whether the crash has lost the first segments. Retention stores the log start before it removes any."""
     start = state.log_start_offset
     return state.knows_start and bool(state.segments) and _is_hole(state, start, state.segments[0].base_offset)
 
@@ -329,7 +330,7 @@ def _is_hole(state: LoadState, end: int, base_offset: int) -> bool:
     return is_known and base_offset > max(end, state.flushed_to)
 
 
-def _trim(state: LoadState) -> None:
+def _reconcile(state: LoadState) -> None:
     """Do step 4: make log start, segments and epochs agree."""
     if state.segments and state.end_offset < state.log_start_offset:
         logger.warning(
@@ -346,10 +347,10 @@ def _trim(state: LoadState) -> None:
         state.end_offset = state.recovery_point = state.log_start_offset
     else:
         state.log_start_offset = max(state.log_start_offset, state.segments[0].base_offset)
-    # keep an entry at the start of an empty log: it is the log's last epoch
+    # An empty log keeps the entry at its start: the log's last epoch.
     state.epochs = state.epochs.truncate_from_end(max(state.end_offset, state.log_start_offset + 1))
     first_offset = state.segments[0].base_offset if state.segments else state.log_start_offset
-    state.epochs = state.epochs.truncate_from_start(first_offset)  # replicas ask about records below the log start too
+    state.epochs = state.epochs.truncate_from_start(first_offset)  # replicas read records below the log start too
 
 
 def _ends_below(segment: Segment, offset: int) -> bool:
@@ -365,7 +366,7 @@ def _tidy_snapshots(state: LoadState) -> None:
     if not state.clean:
         kept -= {offset for offset in state.snapshots.offsets if not _is_readable(state, offset)}
     if state.snapshots.remove(lambda offset: offset not in kept) and not state.clean:
-        state.fs.flush_dir(state.folder)  # other records may get the offsets that the removed snapshots describe
+        state.fs.flush_dir(state.folder)  # new records may get the offsets that the removed snapshots describe
 
 
 def _is_readable(state: LoadState, offset: int) -> bool:

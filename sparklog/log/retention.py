@@ -1,6 +1,7 @@
 """Selection of the oldest segments that retention deletes. Pure functions, used by the broker and the retention job.
 
-Whole segments, oldest first, for one of three reasons, in Kafka's order (UnifiedLog.deleteOldSegments):
+Retention selects whole segments, oldest first, for one of three reasons, in Kafka's order
+(UnifiedLog.deleteOldSegments):
 
     log start    every record lies below the log start offset; under any cleanup policy
     size         without the segment, the log still has at least retention.bytes
@@ -11,7 +12,7 @@ Whole segments, oldest first, for one of three reasons, in Kafka's order (Unifie
 - A segment without timestamps (emptied by compaction, or written without) is deleted with the next one due by time.
 - The active segment can be selected too, if it has records: the caller rolls first.
 
-Only the leader decides this. Followers take over its log start, and remove the closed segments below it.
+Only the leader selects. Followers take over its log start, and remove the closed segments below it.
 
 With retention.archive set, records leave the log only once the archive has them. The retention job calls
 `select_deletable`, copies the segments, and then advances the log start offset. The broker's own task calls

@@ -25,7 +25,7 @@ from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.directory.room import FreeSpace
+from sparklog.log.directory.free_space import FreeSpace
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.recovery import LoadState
@@ -84,12 +84,12 @@ class LogState:
         """A counter, incremented before each truncation of the log's end."""
 
     def __str__(self) -> str:
-        """Return a text for clients, which does not reveal the log's folder."""
+        """Return a text for clients; it does not reveal the log's folder."""
         return f"{self.partition}, with offsets {self.start_offset} to {self.end_offset}"
 
     @property
     def promised_start(self) -> int:
-        """The log start offset for the checkpoint: that of a deletion which waits until it is written, or the log's."""
+        """The log start offset for the checkpoint; above the log's only while a deletion waits until it is written."""
         return max(self._promised_start, self.start_offset)
 
     @property
@@ -115,15 +115,15 @@ class LogState:
         self.folder = folder
 
     def change_directory(self, folder: str, disk: DiskGuard, room: FreeSpace) -> None:
-        """Record that the log has gone over to `folder` in another log directory, with copies of its files.
+        """Record that the log has switched to `folder` in another log directory, with copies of its files.
 
-        Operations that are under way go on with the former directory's guard and files.
+        Operations in progress continue with the former directory's guard and files.
         """
         self.folder, self.disk, self.room = folder, disk, room
         self.generation += 1
 
     def note_append(self, epoch: int, first_offset: int, next_offset: int) -> bool:
-        """Record batches of `epoch`, which begins with them if it is newer than the latest. Return `must_flush`."""
+        """Record appended batches of `epoch`; a new epoch begins with them. Return `must_flush`."""
         if epoch > self.stored_epochs.latest:
             self.assign_epoch(epoch, first_offset)
         self.end_offset = next_offset
@@ -139,7 +139,7 @@ class LogState:
         self.end_offset = offset
 
     def advance_start(self, offset: int) -> None:
-        """Raise the log start offset to `offset`; it is never lowered here."""
+        """Raise the log start offset to `offset`; a lower offset changes nothing."""
         self.start_offset = max(offset, self.start_offset)
 
     def promise_start(self, offset: int) -> None:
@@ -184,7 +184,7 @@ class LogState:
         self.stored_epochs = self.stored_epochs.truncate_from_end(offset)
 
     def restart_at(self, offset: int, segment: Segment) -> None:
-        """Make the log empty, its next record to get `offset`; `lower_promises(0)` was called before.
+        """Make the log empty; its next record gets `offset`. `lower_promises(0)` was called before.
 
         The recovery point is not raised, because the segment's name is not flushed yet.
         """

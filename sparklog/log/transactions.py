@@ -1,15 +1,15 @@
-"""Which transactions of a partition are open and which were aborted, from the files of its folder (KIP-98).
+"""The open and aborted transactions of a partition, read from the files of its folder (KIP-98).
 
 Readers without a broker need both: records of an open transaction are not committed yet, those of an aborted one never
 will be.
 
-    open       snapshots of producer state (producers/snapshots.py) name the first offsets of the transactions that were
-               open as of an offset. From there on, the headers of batches and the markers say what has begun and ended
+    open       a snapshot of producer state (producers/snapshots.py) names the first offsets of the transactions that
+               were open at its offset. The batch headers and markers after it show which have begun and ended since
     aborted    a segment's transaction index names the transactions that markers in this segment aborted. The records
-               may lie in earlier segments. Where an index is damaged, headers and markers say the same
+               may lie in earlier segments. For a damaged index, headers and markers show the same
 
-The walk costs about two microseconds for each batch after the snapshot. There is a snapshot at the base of each
-segment, so that is the active segment at most, if nobody has removed the snapshots.
+The walk costs about two microseconds for each batch after the snapshot. Each segment has a snapshot at its base, so a
+walk covers only the active segment unless snapshots were removed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sparklog.base.fs import ReadFs
 from sparklog.log.directory.checkpoints import read_file
 from sparklog.log.files import SNAPSHOT, SegmentFile, path_in
 from sparklog.log.producers.snapshots import NONE, CorruptSnapshot, read_snapshot
+from sparklog.log.segment.read_segment import ReadSegment
 from sparklog.log.segment.scan import PIECE_BYTES, BatchPlace, walk
-from sparklog.log.segment.segment import ReadSegment
 from sparklog.log.segment.transaction_index import AbortedTransaction, read_entries
 from sparklog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from sparklog.records.markers import EndTransactionMarker, read_marker
@@ -50,19 +50,19 @@ class TransactionWalk(Struct, kw_only=True):
         return min(self.open.values(), default=None)
 
     def copy(self) -> TransactionWalk:
-        """Return a copy that can be followed further without changing this one."""
+        """Return a copy, which can be continued without a change to this one."""
         return TransactionWalk(
             offset_from=self.offset_from, offset=self.offset, open=dict(self.open), aborted=list(self.aborted)
         )
 
     def add(self, batch: BatchPlace) -> None:
-        """Follow a batch of records."""
+        """Account for a batch of records."""
         if batch.attributes & TRANSACTIONAL_BIT:
             self.open.setdefault(batch.producer_id, batch.base_offset)
         self.offset = batch.last_offset + 1
 
     def end(self, batch: BatchPlace, marker: EndTransactionMarker | None) -> None:
-        """Follow a control batch. None: it has no marker, because it is of another kind or a cleaner has emptied it."""
+        """Account for a control batch. marker: None if it is of another kind or a cleaner has emptied it"""
         if marker is not None:
             first = self.open.pop(batch.producer_id, None)
             if first is not None and not marker.is_commit:
@@ -93,7 +93,7 @@ def from_snapshot(fs: ReadFs, folder: str, files: Iterable[SegmentFile], offset_
 
 
 def follow(walked: TransactionWalk, segment: ReadSegment, offset_to: int) -> None:
-    """Go on with the batches of a segment from `walked.offset` on that begin below `offset_to`.
+    """Continue with the batches of a segment from `walked.offset` on that begin below `offset_to`.
 
     Raises CorruptRecord or OSError.
     """
@@ -109,7 +109,7 @@ def follow(walked: TransactionWalk, segment: ReadSegment, offset_to: int) -> Non
         else:
             walked.add(batch)
         if walked.offset >= offset_to:
-            return  # an unclean stop may have left anything behind it
+            return  # after an unclean stop, the bytes behind it mean nothing
 
 
 def _marker_of(segment: ReadSegment, batch: BatchPlace) -> EndTransactionMarker | None:

@@ -1,7 +1,7 @@
-"""Truncating the end of a log, as a replica does whose leader has different records.
+"""Truncating the end of a log: a follower does so when its leader has different records.
 
-The recovery point is lowered and the epochs above it are dropped first, durably; then files are truncated and flushed.
-Leader epochs, producer state and snapshots never describe records that are gone.
+First the recovery point is lowered and the epochs above it are dropped, durably. Then files are truncated and flushed.
+Leader epochs, producer state and snapshots never describe removed records.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Truncator:
                 self.truncate_fully_and_start_at(offset)
             else:
                 self._lower_promises(offset)
-                self._cut(offset)
+                self._truncate(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """See `Log.truncate_fully_and_start_at`."""
@@ -55,14 +55,14 @@ class Truncator:
             state.advance_recovery_point(offset, state.truncations)
             self._write_checkpoints()
 
-    def _cut(self, offset: int) -> None:
+    def _truncate(self, offset: int) -> None:
         state, writer, flusher = self._state, self._writer, self._flusher
         last, *gone = state.segments.since(offset)
         place = last.find(offset, last.size_bytes)
         end = last.end_before(place.position if place else last.size_bytes)
-        if end < offset:  # `offset` lies inside a batch, which is removed as a whole, or behind a gap: recovery finds
-            self._lower_promises(end)  # the log's end there, and it must not lie below the recovery point
-        with self._state.room.needed("leader epochs"):
+        if end < offset:  # `offset` lies inside a batch, which is removed as a whole, or behind a gap
+            self._lower_promises(end)  # recovery finds the log's end here: the recovery point must not lie above it
+        with self._state.room.retriable_write("leader epochs"):
             flusher.flush_epochs(state.stored_epochs.truncate_from_end(state.recovery_point))
         state.cut_end(end)
         if gone:

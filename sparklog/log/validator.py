@@ -1,7 +1,7 @@
 """Preparation of produced batches by the leader: check them, stamp them, assign offsets.
 
-Only headers are read. So timestamps are checked by a batch's base and greatest timestamp, as the producer wrote them;
-Kafka decodes every batch and checks each record's timestamp. Sequence numbers are checked in producer_state.py.
+Only headers are read. So the timestamp check uses the base and greatest timestamps in a batch's header; Kafka decodes
+every batch and checks each record's timestamp. producer_state.py checks sequence numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PreparedBatches(NamedTuple):
     """The last offset of the first batch with that timestamp."""
     log_append_time_ms: int
     """-1 if the timestamps are the producer's."""
-    numbered: Sequence[ProducerBatch] = ()
+    producer_batches: Sequence[ProducerBatch] = ()
     """The batches that clients sent with a producer id."""
 
 
@@ -59,7 +59,7 @@ def prepare(
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
     batches = []
-    numbered: list[ProducerBatch] = []
+    producer_batches: list[ProducerBatch] = []
     largest, offset_of_largest = NO_TIMESTAMP, -1
     for position, header in check_produced(data):
         size = header.batch_length + LOG_OVERHEAD
@@ -80,12 +80,12 @@ def prepare(
             largest, offset_of_largest = timestamp, next_offset - 1
         if header.producer_id != NO_PRODUCER_ID:
             _check_numbered(header)
-            numbered.append(ProducerBatch.of(header, next_offset - 1, timestamp))
+            producer_batches.append(ProducerBatch.of(header, next_offset - 1, timestamp))
         elif header.attributes & TRANSACTIONAL_BIT:
             raise InvalidRecord("a batch in a transaction needs a producer id")
-    if numbered and len(numbered) < len(batches):
+    if producer_batches and len(producer_batches) < len(batches):
         raise InvalidRecord("batches with and without a producer id in one request for a partition")
-    return PreparedBatches(batches, largest, offset_of_largest, append_time, numbered)
+    return PreparedBatches(batches, largest, offset_of_largest, append_time, producer_batches)
 
 
 def prepare_marker(found: MarkerBatch, *, leader_epoch: int, config: TopicConfig) -> tuple[bytearray, PreparedBatches]:
@@ -132,7 +132,7 @@ def read_replicated(data: Buffer) -> tuple[PreparedBatches, list[BatchHeader], l
     """
     batches: list[PreparedBatch] = []
     headers: list[BatchHeader] = []
-    numbered: list[ProducerBatch | MarkerBatch] = []
+    producer_batches: list[ProducerBatch | MarkerBatch] = []
     largest, offset_of_largest, next_offset, position = NO_TIMESTAMP, -1, 0, 0
     while position < len(data):
         header = check_batch(data, position)
@@ -142,7 +142,7 @@ def read_replicated(data: Buffer) -> tuple[PreparedBatches, list[BatchHeader], l
         if header.producer_id >= 0:
             control = bytes(data[position : position + header.size]) if header.is_control else b""
             if found := read_producer_batch(header, control):
-                numbered.append(found)
+                producer_batches.append(found)
         position += header.size
         headers.append(header)
         batches.append(PreparedBatch(header.size, header.last_offset, header.max_timestamp))
@@ -150,4 +150,4 @@ def read_replicated(data: Buffer) -> tuple[PreparedBatches, list[BatchHeader], l
             largest, offset_of_largest = header.max_timestamp, header.last_offset
     if not batches:
         raise InvalidRecord("no batch to append")
-    return PreparedBatches(batches, largest, offset_of_largest, NO_TIMESTAMP), headers, numbered
+    return PreparedBatches(batches, largest, offset_of_largest, NO_TIMESTAMP), headers, producer_batches

@@ -1,5 +1,7 @@
-"""Hand-written encoding and decoding of committed offsets. Nearly every record of the offsets topic is one, and the
-schema-driven reader and writer (schemas.py) take several times as long.
+"""Hand-written encoding and decoding of committed offsets.
+
+Nearly every record of the offsets topic is one, and the schema-driven reader and writer (schemas.py) take several times
+as long.
 
     key, version 1      int16 1 · string group · string topic · int32 partition
     value, version 4    int16 4 · int64 offset · int32 leader epoch · compact string metadata · int64 commit timestamp ·

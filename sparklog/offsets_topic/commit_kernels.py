@@ -3,8 +3,8 @@
     locate_fields  find the kind of each record, its numbers, and the positions of its texts
     gather         copy texts from the positions that `locate_fields` found
 
-The rules of records/kernels.py apply: nothing read from the data is trusted. Records with an unknown version or layout
-are left to the general reader.
+The rules of records/kernels.py apply: no number from the data is trusted. The general reader reads records with an
+unknown version or layout.
 """
 
 # mypy: disable-error-code="no-untyped-def"

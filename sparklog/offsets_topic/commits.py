@@ -1,7 +1,7 @@
 """Columnar reading of committed offsets from the records of `__consumer_offsets`.
 
-Nearly every record of that topic is a commit and becomes one row. The other records (groups and their members) are
-rare. They are only identified here, and read one by one elsewhere (schemas.py).
+Nearly every record of that topic is a commit and becomes one row. This module only identifies the other records (groups
+and their members), which are rare and are read one by one (schemas.py).
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class OffsetRecords(NamedTuple):
 
 
 def read_offset_records(records: pa.RecordBatch) -> OffsetRecords:
-    """Return what the records hold, from columns offset, timestamp (ms), key (binary) and value (binary).
+    """Divide records by kind, from columns offset, timestamp (ms), key (binary) and value (binary).
 
-    A commit with a text that is not UTF-8, or that kernels do not know, is read one by one.
+    Commits with invalid UTF-8, or with a layout that the kernels do not know, are read one by one.
     """
     keys, values = _strings(records.column("key")), _strings(records.column("value"))
     found = _empty(records.num_rows)

@@ -50,7 +50,7 @@ class OffsetValue(Struct, frozen=True, kw_only=True):
     metadata: str = ""
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_TIMESTAMP
-    """Time at which the offset expires; -1: offsets.retention.minutes applies."""
+    """The time at which the offset expires; -1: offsets.retention.minutes applies."""
     topic_id: UUID = ZERO_ID
 
 
@@ -227,7 +227,7 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """Return the record in these bytes, written by Kafka or sparklog; None if it is of a kind that is skipped.
+    """Return the record in these bytes, written by Kafka or sparklog; None for a kind that is skipped.
 
     Raises CorruptRecord if the bytes do not match their kind and version.
     """

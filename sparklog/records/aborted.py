@@ -1,9 +1,8 @@
 """The batches of aborted transactions, which readers of committed records skip whole (KIP-98).
 
-Whether a batch was aborted follows from its header and the partition's aborted transactions: the batch is
-transactional, and between the first offset of such a transaction of its producer and the marker that aborted it. A
-producer has one transaction at a time. So no reader has to follow the markers, and parts of a log can be read in any
-order.
+A transactional batch was aborted if it lies between the first offset of an aborted transaction of its producer and the
+transaction's marker, since a producer has one transaction at a time. So a reader needs only batch headers and the list
+of aborted transactions. It need not follow markers, and can read parts of a log in any order.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class AbortedRanges:
     __slots__ = ("_rows",)
 
     def __init__(self, transactions: Iterable[tuple[int, int, int]] = ()) -> None:
-        """transactions: producer id, first offset, and last offset, which is that of the marker; in any order."""
+        """transactions: producer id, first offset, and last offset (the marker's), in any order."""
         rows = np.array([*transactions], np.int64).reshape(-1, 3)
         self._rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
 
@@ -40,7 +39,7 @@ class AbortedRanges:
         return hash(self._rows.tobytes())
 
     def unlisted(self, aborts: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-        """Return those markers, by producer id and offset, that aborted none of the transactions."""
+        """Return the markers, as producer id and offset, that aborted none of the transactions."""
         return {*aborts} - {(producer_id, last) for producer_id, _, last in self._rows.tolist()}
 
     def within(self, offset_from: int, offset_to: int) -> AbortedRanges:

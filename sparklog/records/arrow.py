@@ -1,4 +1,4 @@
-"""Record batches to Arrow and back: the one module that other layers need for records.
+"""Conversion of record batches to Arrow and back: the one module that other layers need for records.
 
 decode(data)             bytes of any number of batches to one pa.RecordBatch
 decode_batches(data)     the same to several pa.RecordBatches, one at a time, for bounded memory
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def warm_up() -> None:
-    """Compile the kernels, or load them from the cache, so that later calls need not.
+    """Compile the kernels, or load them from the cache, before they are first needed.
 
     Call it once on a machine before many processes start to decode there.
     """

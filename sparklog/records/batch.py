@@ -48,13 +48,13 @@ _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 LENGTH_AT = 8
-"""Where a batch has its length, and four bytes later its magic."""
+"""The position of a batch's length."""
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 ATTRIBUTES_LOW_BYTE_AT = 22
-"""Where a batch has its codec (`CODEC_MASK`) and the bits below."""
+"""The position of a batch's codec (`CODEC_MASK`) and of the bits below."""
 _MAX_TIMESTAMP_AT = 35
 
 CODEC_MASK = 0x07
@@ -74,7 +74,7 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-_LAST_CODEC = max(Codec).value  # a plain number: compared for each batch
+_LAST_CODEC = max(Codec).value  # a plain number is faster to compare for each batch
 
 
 class TimestampType(IntEnum):
@@ -108,12 +108,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, or of where it was before a cleaner removed it."""
+        """The offset of the last record, even if a cleaner has removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset after the batch: that of the next batch, if no cleaner has left a gap."""
+        """The offset after the batch, where the next batch begins unless a cleaner has left a gap."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -128,7 +128,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whether the records have their own times, or that of the append, which is then `max_timestamp`."""
+        """Whether the records have timestamps of their own, or the append time `max_timestamp`."""
         return TimestampType((self.attributes & LOG_APPEND_TIME_BIT) >> 3)
 
     @property
@@ -138,12 +138,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds a control record, such as a transaction marker: never shown to a consumer."""
+        """Whether the batch holds a control record, such as a transaction marker, which consumers never see."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Time from which its tombstones may be removed (KIP-534); None if no cleaner has set it."""
+        """The time from which its tombstones may be removed (KIP-534); None if no cleaner has set it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
@@ -178,7 +178,7 @@ def size_and_magic(data: Buffer, position: int = 0) -> tuple[int, int]:
 
 
 def last_leader_epoch(data: Buffer) -> int:
-    """Return the leader epoch of the last whole batch; -1 if there is none, or it is of an old format without epochs.
+    """Return the leader epoch of the last whole batch; -1 if there is none, or its format has no epochs.
 
     An impossible length ends the walk without an error: decoding the batch reports it.
     """
@@ -207,7 +207,7 @@ def iterate_headers(data: Buffer, position: int = 0) -> Iterator[tuple[int, Batc
 
 
 def compute_crc(data: Buffer, position: int, size: int) -> int:
-    """Return the CRC-32C of the batch of `size` bytes at `position`, as its header should have it."""
+    """Return the CRC-32C that the header of the batch of `size` bytes at `position` should have."""
     return crc32c(memoryview(data)[position + _ATTRIBUTES_AT : position + size])
 
 
@@ -243,7 +243,7 @@ def check_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
     position, end, view = 0, len(data), memoryview(data)
     while position < end:
         if end - position < HEADER_SIZE:
-            raise _unacceptable(data, position)
+            raise _refusal_of(data, position)
         fields = _HEADER.unpack_from(data, position)
         _, length, _, magic, crc, attributes, delta, _, _, _, _, _, count = fields
         after = position + LOG_OVERHEAD + length
@@ -255,7 +255,7 @@ def check_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
             or attributes & CONTROL_BIT
             or attributes & CODEC_MASK > _LAST_CODEC
         ):
-            raise _unacceptable(data, position)
+            raise _refusal_of(data, position)
         batches.append((position, tuple.__new__(BatchHeader, fields)))
         position = after
     if not batches:
@@ -263,8 +263,8 @@ def check_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
     return batches
 
 
-def _unacceptable(data: Buffer, position: int) -> InvalidRecord:
-    """Return what is wrong with the batch at `position`, which no producer may send; or raise as `check_batch` does."""
+def _refusal_of(data: Buffer, position: int) -> InvalidRecord:
+    """Return the error of the batch at `position`, which a producer must not send; or raise as `check_batch` does."""
     header = check_batch(data, position)
     if header.record_count == 0 or header.record_count != header.last_offset_delta + 1:
         return InvalidRecord(
@@ -304,7 +304,7 @@ def build_header(
     base_sequence: int,
     record_count: int,
 ) -> bytearray:
-    """Return the header of a batch whose records take `records_size` bytes, with a CRC of 0: see `seal`."""
+    """Return the header of a batch whose records take `records_size` bytes. Its CRC is 0 until `seal`."""
     header = bytearray(HEADER_SIZE)
     _HEADER.pack_into(
         header, 0, base_offset, HEADER_SIZE - LOG_OVERHEAD + records_size, leader_epoch, MAGIC, 0, attributes,

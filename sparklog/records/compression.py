@@ -6,9 +6,9 @@
     lz4      one frame, independent 64 KiB blocks         any number of frames; `mend_lz4_header` for message format v0
     zstd     one frame, level 3                           any number of frames
 
-A compressed batch does not give the size of its content, and a few bytes can claim gigabytes. So the size is first
-bounded from the structure of the compressed bytes (block headers, length fields), the smaller of that bound and `limit`
-is allocated, and a decoder writes only into a buffer of that size. (gzip has no such bound: it stops at `limit`.)
+A compressed batch does not give the size of its content, and a few bytes can claim gigabytes. So the structure of the
+compressed bytes (block headers, length fields) first gives an upper bound. The decoder then writes into a buffer of
+that bound or of `limit`, whichever is smaller. (gzip has no such bound: it stops at `limit`.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparklog.base.fs import Buffer
 from sparklog.records.batch import Codec
 
 DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.ZSTD: 3}
-"""The levels that Kafka's clients use if they are not told another; zlib's -1 is 6."""
+"""The default levels of Kafka's clients; zlib's -1 is 6."""
 LIMIT_BYTES = 512 * 1024 * 1024  # default limit for readers: content of one batch, or of several read together
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -45,7 +45,7 @@ _U32 = struct.Struct("<I")
 
 
 class ExceedsLimit(CorruptRecord):
-    """A batch holds more than the reader takes; one with a larger limit can read it."""
+    """A batch holds more than the reader's limit allows; a reader with a larger limit can read it."""
 
 
 class _TooLarge(Exception):
@@ -53,9 +53,9 @@ class _TooLarge(Exception):
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Return `data` compressed as Kafka's clients write it; any client can read it.
+    """Return `data` compressed in the form that Kafka's clients write.
 
-    level: of gzip or zstd, which alone have levels here; None: `DEFAULT_LEVELS`
+    level: of gzip or zstd, the only codecs with levels here; None: `DEFAULT_LEVELS`
     """
     if level is None:
         level = DEFAULT_LEVELS.get(codec, 0)
@@ -74,15 +74,15 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit: int) -> Buffer:
-    """Return the content of `data`, at most `limit` bytes, using no more memory than about that.
+    """Return the content of `data`, at most `limit` bytes, using about that much memory at most.
 
     Raises CorruptRecord if `data` is not valid for `codec`, and ExceedsLimit if it holds more than `limit` bytes.
     """
-    view = memoryview(data).cast("B")  # signed bytes would move the walk over block sizes backwards
+    view = memoryview(data).cast("B")  # signed bytes would turn block sizes negative
     try:
         match codec:
             case Codec.NONE:
-                return _within(view, limit)
+                return _limited(view, limit)
             case Codec.GZIP:
                 return _decompress_gzip(view, limit)
             case Codec.SNAPPY:
@@ -97,7 +97,7 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> Buffer:
         raise CorruptRecord(f"{len(view)} bytes are not {codec.name.lower()}: {error}") from None
 
 
-def _within(view: memoryview, limit: int) -> memoryview:
+def _limited(view: memoryview, limit: int) -> memoryview:
     if len(view) > limit:
         raise _TooLarge
     return view
@@ -105,7 +105,7 @@ def _within(view: memoryview, limit: int) -> memoryview:
 
 def _decompress_into(module: Any, view: memoryview, bound: int, limit: int) -> memoryview:
     """Let `module` write into a buffer of `bound` bytes, or of `limit` if that is smaller."""
-    output = _room(min(bound, limit))
+    output = _uninitialized(min(bound, limit))
     try:
         size = module.decompress_into(view, output)
     except cramjam.DecompressionError:
@@ -116,9 +116,9 @@ def _decompress_into(module: Any, view: memoryview, bound: int, limit: int) -> m
     return used if 2 * size >= len(output) else memoryview(bytes(used))  # keep at most twice what is used
 
 
-def _room(size: int) -> memoryview:
+def _uninitialized(size: int) -> memoryview:
     """Return uninitialized memory, which costs little until it is written to."""
-    import numpy as np  # takes 0.1 s, which a broker that decompresses nothing is spared
+    import numpy as np  # imported here: it takes 0.1 s, and many brokers decompress nothing
 
     return np.empty(size, np.uint8).data
 
@@ -169,7 +169,7 @@ def _decompress_snappy(view: memoryview, limit: int) -> memoryview:
     sizes = [_snappy_size(block) for block in blocks]
     if sum(sizes) > limit:
         raise _TooLarge
-    output = _room(sum(sizes))
+    output = _uninitialized(sum(sizes))
     position = 0
     for block, size in zip(blocks, sizes, strict=True):
         cramjam.snappy.decompress_raw_into(block, output[position : position + size])

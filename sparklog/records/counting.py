@@ -1,8 +1,7 @@
-"""Counts the records of batches by their headers, as `decoding.decode_batches` would return them.
+"""Counts by their headers the records that `decoding.decode_batches` would return.
 
-A batch's header has the number of its records, also where compaction left gaps. Only a batch that begins or ends
-outside the wanted offsets and has gaps is opened, and so are messages of formats v0 and v1. The bytes of other batches
-are not looked at: their CRC is not checked.
+A batch's header has the number of its records, even if compaction left gaps. A batch is opened only if it has gaps and
+lies partly outside the requested offsets, or if its format is v0 or v1. The CRCs of other batches are not checked.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def count_records(
 
 
 def _count(data: Bytes, table: Table, offset_from: int, offset_to: int, aborted: AbortedRanges) -> int:
-    """Return how many records of the table's batches are wanted."""
+    """Return how many records of the table's batches have requested offsets."""
     table = table[table[:, kernels.ATTRIBUTES] & CONTROL_BIT == 0]
     if len(aborted):
         skip_aborted(data, table, aborted)

@@ -1,16 +1,16 @@
 """Decodes record batches to Arrow columns.
 
-The data is any number of batches, back to back, compressed or not. A last batch that is cut off is ignored, as the
-active segment may end so. Message sets of formats v0 and v1 are converted (`legacy`). Control batches are left out:
-they are the broker's notes about transactions, not records. So are the batches of aborted transactions, where the
-caller names these (`aborted`): they are skipped by their headers.
+The data is any number of batches, back to back, compressed or not. An incomplete last batch, with which an active
+segment may end, is ignored. Message sets of formats v0 and v1 are converted (`legacy`). Control batches are left out:
+they mark the ends of transactions, and hold no records. The batches of transactions in `aborted` are skipped by their
+headers.
 
 Memory besides the data: a batch may decompress to `limit_bytes`, and its columns may take twice that; a batch that
-needs more is refused (ExceedsLimit). Including working space, no data costs more than five times `limit_bytes`.
-Records of common sizes take about their own size once more.
+needs more is refused (ExceedsLimit). Including working space, decoding takes at most five times `limit_bytes`. Records
+of common sizes take about their own size once more.
 
-A header's key is text. Bytes that are not UTF-8 become U+FFFD, as in Java, because an invalid string in an Arrow column
-would fail far away from here.
+A header's key is text. Bytes that are not UTF-8 become U+FFFD, as in Java: an invalid string in an Arrow column would
+cause an error in a later step.
 """
 
 from __future__ import annotations
@@ -104,13 +104,13 @@ def decode(
 ) -> pa.RecordBatch:
     """Return the records of `data` with offsets in [offset_from, offset_to), as the `columns` of `schema`.
 
-    Columns that are left out cost nothing. Offsets, and timestamps set by the broker, come from the header alone if a
-    batch has no gaps.
+    Omitted columns cost nothing. Offsets, and timestamps set by the broker, come from the header alone if a batch has
+    no gaps.
 
     Raises CorruptRecord for a wrong CRC, an invalid batch or records that do not fit their batch, and
     RecordListTooLarge if the columns would take more than `limit_bytes` (see decode_batches).
     """
-    request = _request(
+    request = _parse_options(
         columns,
         offset_from,
         offset_to,
@@ -131,7 +131,7 @@ def decode(
         batches.append(batch)
     if not batches:
         no_batches = np.empty((0, kernels.TABLE_COLUMNS), np.int64)
-        return _columns(_group(as_bytes(b""), [], no_batches), request, 0)
+        return _decode_columns(_make_group(as_bytes(b""), [], no_batches), request, 0)
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -153,7 +153,7 @@ def decode_batches(
     `group_bytes` counts records after decompression; a larger batch is yielded whole, up to `limit_bytes`. `aborts`
     gets the producer id and offset of each marker that aborts a transaction.
     """
-    request = _request(
+    request = _parse_options(
         columns,
         offset_from,
         offset_to,
@@ -167,7 +167,7 @@ def decode_batches(
     return _decode(as_bytes(data), request)
 
 
-def _request(
+def _parse_options(
     columns: Sequence[str],
     offset_from: int,
     offset_to: int,
@@ -202,7 +202,7 @@ def _projection(columns: tuple[str, ...], timestamp_unit: str) -> tuple[pa.Schem
 
 
 def as_bytes(data: Any) -> Bytes:
-    """Return the data as a read-only array: kernels are compiled for read-only arrays alone."""
+    """Return the data as a read-only array, the only kind for which kernels are compiled."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
     return array
@@ -214,8 +214,8 @@ def _decode(data: Bytes, request: _DecodeOptions) -> Iterator[pa.RecordBatch]:
     while stopped in (kernels.TABLE_FULL, kernels.OLD_FORMAT):
         table = np.empty((min(len(data) // 61 + 1, _TABLE_ROWS), kernels.TABLE_COLUMNS), np.int64)
         rows, position, stopped = kernels.scan_batches(data, position, request.group_bytes, table)
-        for group in _groups(data, table[:rows], request):
-            yield from _read(group, request)
+        for group in _batch_groups(data, table[:rows], request):
+            yield from _decode_group(group, request)
         if stopped == kernels.OLD_FORMAT:
             before = position
             converted, position = convert_messages(
@@ -240,7 +240,7 @@ def refuse(data: Bytes, position: int, stopped: int) -> NoReturn:
     raise CorruptRecord(f"the batch at position {position} has magic {data[position + 16]}: no such format")
 
 
-def _groups(data: Bytes, table: Table, request: _DecodeOptions) -> Iterator[_BatchGroup]:
+def _batch_groups(data: Bytes, table: Table, request: _DecodeOptions) -> Iterator[_BatchGroup]:
     """Yield the table's batches, checked and decompressed, at most `group_bytes` or one batch at a time."""
     if request.check_crc:
         check_crcs(data, table)
@@ -256,21 +256,21 @@ def _groups(data: Bytes, table: Table, request: _DecodeOptions) -> Iterator[_Bat
         try:
             part = decompress_records(data, table[row], request.limit_bytes)
         except ExceedsLimit:
-            if row > first:  # a reader may do without this batch, but not without those before it
-                yield _group(data, parts, table[first:row])
+            if row > first:  # the batches before this one must be yielded before its error
+                yield _make_group(data, parts, table[first:row])
             raise
         if parts and size + len(part) > request.group_bytes:
-            yield _group(data, parts, table[first:row])
+            yield _make_group(data, parts, table[first:row])
             first, size, parts = row, 0, []
         parts.append(part)
         table[row, kernels.RECORDS_START] = size
         size += len(part)
         table[row, kernels.RECORDS_END] = size
         table[row, kernels.ACTION] = kernels.READ_DECOMPRESSED
-    yield _group(data, parts, table[first:])
+    yield _make_group(data, parts, table[first:])
 
 
-def _group(data: Bytes, parts: list[Buffer], table: Table) -> _BatchGroup:
+def _make_group(data: Bytes, parts: list[Buffer], table: Table) -> _BatchGroup:
     return _BatchGroup(data=data, decompressed=as_bytes(parts[0] if len(parts) == 1 else b"".join(parts)), table=table)
 
 
@@ -289,7 +289,7 @@ def check_crcs(data: Bytes, table: Table) -> None:
 
 
 def _choose_actions(table: Table, selection: Selection) -> None:
-    """Skip batches without a wanted record, and only count those whose header is enough."""
+    """Skip batches without a requested record, and only count batches whose header is enough."""
     base = table[:, kernels.BASE_OFFSET]
     count = table[:, kernels.RECORD_COUNT]
     last_delta = table[:, kernels.LAST_OFFSET_DELTA]
@@ -346,22 +346,24 @@ def decompress_records(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) 
         raise type(error)(f"batch at offset {batch[kernels.BASE_OFFSET]}: {error}") from None
 
 
-def _read(group: _BatchGroup, request: _DecodeOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the group's records, in several parts if they are too many for one."""
-    room = _room(group.table)
+def _decode_group(group: _BatchGroup, request: _DecodeOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the group's records, in several parts if one would be too large."""
+    room = _max_records(group.table)
     if room > request.most_rows:
         if len(group.table) == 1:
             raise ExceedsLimit(f"the batch at offset {group.table[0, kernels.BASE_OFFSET]} claims {room} records")
         middle = len(group.table) // 2
         for table in (group.table[:middle], group.table[middle:]):
-            yield from _read(_BatchGroup(data=group.data, decompressed=group.decompressed, table=table), request)
+            yield from _decode_group(
+                _BatchGroup(data=group.data, decompressed=group.decompressed, table=table), request
+            )
         return
-    batch = _columns(group, request, room)
+    batch = _decode_columns(group, request, room)
     if batch.num_rows:
         yield batch
 
 
-def _room(table: Table) -> int:
+def _max_records(table: Table) -> int:
     """Return how many records to allocate for: the headers' counts, but no more than the bytes can hold."""
     action = table[:, kernels.ACTION]
     count = table[:, kernels.RECORD_COUNT]
@@ -369,7 +371,7 @@ def _room(table: Table) -> int:
     return int(np.where(action == kernels.COUNT, count, np.minimum(count, most))[action != kernels.SKIP].sum())
 
 
-def _columns(group: _BatchGroup, request: _DecodeOptions, room: int) -> pa.RecordBatch:
+def _decode_columns(group: _BatchGroup, request: _DecodeOptions, room: int) -> pa.RecordBatch:
     want = request.selection.want
     fixed = FixedColumns(
         offsets=np.empty(room, np.int64),
@@ -392,12 +394,12 @@ def _columns(group: _BatchGroup, request: _DecodeOptions, room: int) -> pa.Recor
             f"{kernels.FAULTS[-records]}"
         )
     makers = {
-        "offset": lambda: _plain(fixed.offsets, records, pa.int64()),
-        "timestamp": lambda: _plain(fixed.timestamps, records, request.schema.field("timestamp").type),
-        "timestampType": lambda: _plain(fixed.timestamp_types, records, pa.int32()),
-        "key": lambda: _strings(group, row_ends, variable.key, records, int(totals[kernels.NULL_KEYS])),
-        "value": lambda: _strings(group, row_ends, variable.value, records, int(totals[kernels.NULL_VALUES])),
-        "headers": lambda: _headers(group, row_ends, variable.headers, records, totals, request.most_headers),
+        "offset": lambda: _fixed_array(fixed.offsets, records, pa.int64()),
+        "timestamp": lambda: _fixed_array(fixed.timestamps, records, request.schema.field("timestamp").type),
+        "timestampType": lambda: _fixed_array(fixed.timestamp_types, records, pa.int32()),
+        "key": lambda: _value_array(group, row_ends, variable.key, records, int(totals[kernels.NULL_KEYS])),
+        "value": lambda: _value_array(group, row_ends, variable.value, records, int(totals[kernels.NULL_VALUES])),
+        "headers": lambda: _header_array(group, row_ends, variable.headers, records, totals, request.most_headers),
     }
     if not request.schema.names:
         return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), records, [None]))
@@ -412,7 +414,7 @@ def _empty_column(room: int) -> VariableColumn:
     )
 
 
-def _plain(values: NDArray[Any], records: int, kind: pa.DataType) -> pa.Array:
+def _fixed_array(values: NDArray[Any], records: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, records, [None, pa.py_buffer(values)], 0)
 
 
@@ -421,7 +423,7 @@ def _byte_strings(kind: pa.DataType, column: VariableColumn, data: Bytes, count:
     return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(column.offsets), pa.py_buffer(data)], nulls)
 
 
-def _strings(
+def _value_array(
     group: _BatchGroup, row_ends: NDArray[np.int64], column: VariableColumn, records: int, nulls: int
 ) -> pa.Array:
     output = np.empty(int(column.offsets[records]), np.uint8)
@@ -430,7 +432,7 @@ def _strings(
     return _byte_strings(pa.binary(), column, output, records, nulls)
 
 
-def _headers(
+def _header_array(
     group: _BatchGroup,
     row_ends: NDArray[np.int64],
     column: VariableColumn,
@@ -449,7 +451,7 @@ def _headers(
     )
     if nulls < 0:
         raise CorruptRecord("the data changed while it was read")
-    key_array = _text(_byte_strings(pa.binary(), key, keys, count, 0), keys)
+    key_array = _utf8_array(_byte_strings(pa.binary(), key, keys, count, 0), keys)
     value_array = _byte_strings(pa.binary(), value, values, count, nulls)
     entries = pa.StructArray.from_arrays([key_array, value_array], names=["key", "value"])
     return pa.Array.from_buffers(
@@ -457,7 +459,7 @@ def _headers(
     )
 
 
-def _text(strings: pa.Array, data: Bytes) -> pa.Array:
+def _utf8_array(strings: pa.Array, data: Bytes) -> pa.Array:
     """Return byte strings as text, with U+FFFD for bytes that are not UTF-8."""
     text = strings.view(pa.string())
     if not len(data) or data.max() < 128:

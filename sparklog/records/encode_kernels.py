@@ -3,8 +3,8 @@
     measure_batches  finds the records that fit in each batch, their sizes, and the batch's greatest timestamp
     write_batches    writes those records
 
-The rules of `kernels` apply. The sizes of the columns' values were checked against their data before (`encoding`), but
-a foreign array can change meanwhile, so every copy is checked again.
+The rules of `kernels` apply. `encoding` has checked the sizes of values against their data, but a foreign array can
+change meanwhile, so every copy is checked again.
 """
 
 # mypy: disable-error-code="no-untyped-def"

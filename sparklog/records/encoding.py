@@ -1,8 +1,8 @@
 """Encodes Arrow columns as record batches.
 
 The columns `key`, `value`, `headers` and `timestamp` are found by name, in any order; other columns are ignored and
-missing ones are null. Keys and values may be of any binary or string type; headers are a list of structs of a text
-and a binary, or a map of them; timestamps are of any unit, or integers in ms.
+missing ones are null. Keys and values may have any binary or string type. Headers are a list of structs of a text and
+a binary, or a map of them. Timestamps have any unit, or are integers in ms.
 
 The rows may be untrusted, such as a client's Arrow message, so every offset in them is checked against its data.
 """
@@ -32,7 +32,7 @@ from sparklog.records.encode_kernels import RecordColumns
 from sparklog.records.kernels import MAX_INT, StringColumn
 from sparklog.records.schema import HEADERS_TYPE, UNITS_PER_MS
 
-_MOST_EMPTY_ROWS = 1_000_000  # a column of nulls takes no memory in Arrow, whatever its length; here it does
+_MOST_EMPTY_ROWS = 1_000_000  # a column of nulls takes no memory in Arrow, but its encoded rows do
 
 
 def encode(
@@ -97,14 +97,14 @@ def encode_all(
     level: of the codec, as in `compress`. Offsets and sequence numbers continue from batch to batch. Raises as `encode`
     does, but no rows give no batches.
     """
-    rows = _rows(records, default_timestamp_ms, keep_offsets)
+    rows = _record_columns(records, default_timestamp_ms, keep_offsets)
     attributes = codec | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
     if is_transactional:
         attributes |= TRANSACTIONAL_BIT
     batches = []
     for first, end, content, greatest in _contents(rows, max_batch_bytes - HEADER_SIZE):
         records_bytes = content if codec is Codec.NONE else compress(codec, content, level)
-        offset, last_delta = _place(rows, first, end, base_offset)
+        offset, last_delta = _batch_offsets(rows, first, end, base_offset)
         batch = build_header(
             base_offset=offset,
             records_size=len(records_bytes),
@@ -142,25 +142,25 @@ def _contents(rows: RecordColumns, max_bytes: int) -> Iterator[tuple[int, int, m
         first, position = end, position + size
 
 
-def _place(rows: RecordColumns, first: int, end: int, base_offset: int) -> tuple[int, int]:
+def _batch_offsets(rows: RecordColumns, first: int, end: int, base_offset: int) -> tuple[int, int]:
     """Return base offset and last offset delta of the batch of rows [first, end)."""
     if not len(rows.offsets):
         return base_offset + first, end - first - 1
     return int(rows.offsets[first]), int(rows.offsets[end - 1] - rows.offsets[first])
 
 
-def _rows(records: pa.RecordBatch | pa.Table, default_timestamp_ms: int, keep_offsets: bool) -> RecordColumns:
+def _record_columns(records: pa.RecordBatch | pa.Table, default_timestamp_ms: int, keep_offsets: bool) -> RecordColumns:
     """Return the columns in the kernels' form. Raises InvalidRecord if they are not valid."""
     try:
         records.validate()
         if records.num_rows > records.nbytes + _MOST_EMPTY_ROWS:
             raise pa.ArrowInvalid(f"{records.num_rows} rows in {records.nbytes} bytes")
-        header_starts, header_counts, header_key, header_value = _headers(records)
+        header_starts, header_counts, header_key, header_value = _header_columns(records)
         return RecordColumns(
             offsets=_offsets(records) if keep_offsets else np.empty(0, np.int64),
             timestamps=_timestamps(_column(records, "timestamp"), records.num_rows, default_timestamp_ms),
-            key=_strings(_column(records, "key"), records.num_rows),
-            value=_strings(_column(records, "value"), records.num_rows),
+            key=_string_column(_column(records, "key"), records.num_rows),
+            value=_string_column(_column(records, "value"), records.num_rows),
             header_starts=header_starts,
             header_counts=header_counts,
             header_key=header_key,
@@ -197,7 +197,7 @@ def _array(buffer: pa.Buffer | None, dtype: Any) -> NDArray[Any]:
     return array
 
 
-def _ranges(column: pa.Array, data_size: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _starts_and_sizes(column: pa.Array, data_size: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return starts and sizes (null: -1) of a column of variable size, checked against `data_size`."""
     offsets = _array(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     if not len(column):
@@ -208,19 +208,19 @@ def _ranges(column: pa.Array, data_size: int) -> tuple[NDArray[np.int32], NDArra
     if offsets[0] < 0 or offsets[-1] > data_size or sizes.min() < 0:
         raise pa.ArrowInvalid("the offsets of a column leave its data")
     if column.null_count:
-        sizes[_nulls(column)] = -1
+        sizes[_null_mask(column)] = -1
     return offsets, sizes
 
 
-def _nulls(column: pa.Array) -> NDArray[np.bool_]:
-    """Return where the column is null. Reads the bits, as pyarrow's own method loads pandas, which takes longest."""
+def _null_mask(column: pa.Array) -> NDArray[np.bool_]:
+    """Return where the column is null. Reads the bits, because pyarrow's own method loads pandas."""
     bits = np.unpackbits(_array(column.buffers()[0], np.uint8), bitorder="little")
     if len(bits) < column.offset + len(column):
         raise pa.ArrowInvalid(f"{len(bits)} validity bits for {column.offset + len(column)} values")
     return ~bits[column.offset : column.offset + len(column)].astype(np.bool_)
 
 
-def _strings(column: pa.Array | None, rows: int) -> StringColumn:
+def _string_column(column: pa.Array | None, rows: int) -> StringColumn:
     if column is None:
         return StringColumn(
             starts=_array(bytes(4 * rows), np.int32), sizes=np.full(rows, -1, np.int32), data=_array(None, np.uint8)
@@ -228,30 +228,30 @@ def _strings(column: pa.Array | None, rows: int) -> StringColumn:
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
         column = _cast(column, pa.binary())
     data = _array(column.buffers()[2], np.uint8)
-    starts, sizes = _ranges(column, len(data))
+    starts, sizes = _starts_and_sizes(column, len(data))
     return StringColumn(starts=starts, sizes=sizes, data=data)
 
 
-def _headers(
+def _header_columns(
     records: pa.RecordBatch | pa.Table,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], StringColumn, StringColumn]:
     """Return the starts and counts of each row's headers, and all headers' keys and values."""
     column = _column(records, "headers")
     if column is None:
         nothing = np.zeros(records.num_rows, np.int32)
-        return nothing, nothing, _strings(None, 0), _strings(None, 0)
+        return nothing, nothing, _string_column(None, 0), _string_column(None, 0)
     if column.type != HEADERS_TYPE:
         column = _cast(column, HEADERS_TYPE)
     entries = column.values
-    starts, counts = _ranges(column, len(entries))
-    key, value = _strings(entries.field(0), len(entries)), _strings(entries.field(1), len(entries))
+    starts, counts = _starts_and_sizes(column, len(entries))
+    key, value = _string_column(entries.field(0), len(entries)), _string_column(entries.field(1), len(entries))
     if entries.null_count:
-        key.sizes[_nulls(entries)] = -1
+        key.sizes[_null_mask(entries)] = -1
     return starts[: len(counts)].copy(), np.maximum(counts, 0), key, value
 
 
 def _integers(column: pa.Array) -> NDArray[np.int64]:
-    """Return a copy of a column of timestamps or integers as int64; the numbers of null rows mean nothing."""
+    """Return a copy of a column of timestamps or integers as int64; null rows have arbitrary numbers."""
     if not (pa.types.is_timestamp(column.type) or pa.types.is_int64(column.type)):
         column = _cast(column, pa.int64())
     integers = _array(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)].copy()
@@ -276,5 +276,5 @@ def _timestamps(column: pa.Array | None, rows: int, default_timestamp_ms: int) -
     if pa.types.is_timestamp(column.type) and column.type.unit != "ms":
         timestamps //= UNITS_PER_MS[column.type.unit]
     if column.null_count:
-        timestamps[_nulls(column)] = default_timestamp_ms
+        timestamps[_null_mask(column)] = default_timestamp_ms
     return timestamps

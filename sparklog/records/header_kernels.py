@@ -7,8 +7,8 @@
     16        1     magic: 2              magic: 0 or 1
     17              CRC-32C, attributes, last offset delta, base and max timestamp, producer id … (records/batch.py)
 
-Checks what the header alone allows: a known magic, a length of at least the header's, no negative offset or count, and
-no more records than offsets. The rules of `kernels` apply: nothing read from the data is trusted.
+The header is checked: a known magic, a length of at least the header's, no negative offset or count, and no more
+records than offsets. The rules of `kernels` apply: no number from the data is trusted.
 """
 
 # mypy: disable-error-code="no-untyped-def"

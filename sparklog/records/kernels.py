@@ -10,8 +10,8 @@ beside this file if that folder is writable, else in numba's cache folder of the
 else in a private folder under the temporary directory, else nowhere. Files there appear by rename, so any number of
 processes may compile and load at once; at worst several do the same work. `arrow.warm_up()` compiles ahead of time.
 
-If a tuple that a kernel takes gets another name, the kernel needs another name too: numba looks for the tuples that an
-older version has named in the cache, before it compares the sources.
+numba unpickles a cache index before it compares the time of the source. So after renaming a named tuple that a kernel
+takes, rename the kernel too: an old index under the same name would fail to load.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The newest record of each key, for compaction, in a table of a fixed size per key.
 
-A key is identified by its SipHash-2-4-128 alone: two keys with the same hash would count as one. With 10^10 keys that
-happens by chance once in 10^18 runs. Producers cannot cause it, since the hash is keyed with 16 random bytes that
-differ in each run.
+A key is identified only by its SipHash-2-4-128: two keys with the same hash would count as one. With 10^10 keys that
+happens by chance once in 10^18 runs. Producers cannot cause it: the hash is keyed with 16 random bytes, other ones in
+each run.
 
 A slot takes 24 bytes, or 32 with versions. The table is at most three quarters full and doubles in place, up to
 `limit_bytes`. That memory is reserved at once, but used only when needed. So at the limit each key takes 32 bytes, or
@@ -26,7 +26,7 @@ from sparklog.records.key_map_kernels import KeyColumn
 SEED_BYTES = 16
 _WORD = 8
 _FIRST_SLOTS = 1 << 14
-_MOST_SLOTS = (1 << 32) - 1  # what 32 bits of a hash can address
+_MOST_SLOTS = (1 << 32) - 1  # 32 bits of a hash address a slot
 _NO_VERSIONS = np.empty(0, np.int64)
 _NO_VERSIONS.flags.writeable = False
 Longs = NDArray[np.int64]
@@ -64,16 +64,16 @@ class KeyMap:
         return self._all[: self._slots * self._width]
 
     def put(self, keys: pa.Array, offsets: Longs, versions: Longs | None = None) -> bool:
-        """Put records, in any order; return False if they do not all fit: the map is full then.
+        """Put records, in any order; return False if the map is full before the last one.
 
         Records put before stay in the map, and putting a record again changes nothing. Raises InvalidRecord if the keys
-        are outside their column, ValueError for different lengths, or versions that are missing or unexpected.
+        are outside their column, and ValueError for different lengths, or missing or unexpected versions.
         """
         column, longs, ages = self._columns(keys, offsets, versions)
         record = 0
         while True:
             record, self._count, self._reach = kernels.put_keys(
-                self._table, self._width, _most(self._slots), self._count, self._reach, column, longs, ages, record,
+                self._table, self._width, _max_keys(self._slots), self._count, self._reach, column, longs, ages, record,
                 self._seed, self._hashes,
             )  # fmt: skip
             if record == kernels.BAD_KEYS:
@@ -142,7 +142,7 @@ def keys_of(keys: pa.Array) -> KeyColumn:
 
 
 def _read_only(array: Any, kind: Any = np.int64) -> Any:
-    """Return a read-only view of the array: kernels are compiled for read-only arrays alone."""
+    """Return a read-only view of the array, the only kind for which kernels are compiled."""
     view = np.ascontiguousarray(array, kind).view()
     view.flags.writeable = False
     return view
@@ -155,11 +155,11 @@ def _slots(limit_bytes: int, slot_bytes: int) -> tuple[int, int]:
     while first >= 2 * _FIRST_SLOTS:
         first //= 2
         doublings += 1
-    if _most(first) < 1:
+    if _max_keys(first) < 1:
         raise ValueError(f"{limit_bytes} bytes have no room for a key")
     return first, first << doublings
 
 
-def _most(slots: int) -> int:
+def _max_keys(slots: int) -> int:
     """Return how many keys a table takes before it must grow."""
     return 3 * slots // 4

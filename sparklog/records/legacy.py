@@ -78,7 +78,7 @@ class LegacyMessage(Struct, frozen=True, kw_only=True):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whether the time is the client's or that of the append; v0, which has no times, counts as the client's."""
+        """Whether the timestamp is the client's or the append time; CREATE_TIME for v0, which has no timestamps."""
         return TimestampType((self.attributes & LOG_APPEND_TIME_BIT) >> 3 if self.magic else 0)
 
 
@@ -174,7 +174,7 @@ def messages_of(message: LegacyMessage, *, limit_bytes: int = LIMIT_BYTES) -> It
 
 
 def _base_offset(message: LegacyMessage, content: Buffer) -> int:
-    """Return what to add to the offsets of the messages in a wrapper."""
+    """Return the number to add to the offsets of the messages in a wrapper."""
     last = None
     for inner in iterate_messages(content, check_crc=False):
         last = inner.offset

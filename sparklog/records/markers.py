@@ -21,14 +21,14 @@ _VERSION = 0
 
 
 class EndTransactionMarker(NamedTuple):
-    """How a transaction ended."""
+    """The end of a transaction."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
 def read_marker(record: Record) -> EndTransactionMarker | None:
-    """Return the marker in a control record; None if it is another kind of control record."""
+    """Return the marker in a control record; None for another kind of control record."""
     key, value = record.key or b"", record.value or b""
     if len(key) < _KEY.size or len(value) < _VALUE.size:
         return None

@@ -1,8 +1,8 @@
-"""Batches to Arrow columns and back without compiled kernels, for the seconds in which these are compiled.
+"""Conversion of batches to Arrow columns and back without kernels, for the seconds in which kernels are compiled.
 
-`encode_all` and `decode_batches` return what those of `arrow` return, a record at a time: some hundred thousand records
-a second. Memory besides the data and the columns: Python objects for ROWS_TOGETHER records, and up to 75 bytes for each
-byte of a batch, so callers keep `limit_bytes` low.
+`encode_all` and `decode_batches` return the same as those of `arrow`, but work one record at a time: some hundred
+thousand records a second. Memory besides the data and the columns: Python objects for ROWS_TOGETHER records, and up to
+75 bytes for each byte of a batch, so callers keep `limit_bytes` low.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def decode_batches(
                 some.append(record)
                 size += len(record.key or b"") + len(record.value or b"")
             if len(some) == ROWS_TOGETHER or size > limit_bytes:
-                yield _batch(some)
+                yield _to_arrow(some)
                 some, size = [], 0
     except SparklogError:
-        if some:  # a reader may do without the batch that fails, but not without those before it
-            yield _batch(some)
+        if some:  # the records before the failing batch must be yielded before its error
+            yield _to_arrow(some)
         raise
     if some:
-        yield _batch(some)
+        yield _to_arrow(some)
 
 
 def _records(data: Buffer, limit_bytes: int, aborted: AbortedRanges) -> Iterator[Record]:
@@ -97,7 +97,7 @@ def _is_skipped(header: BatchHeader, aborted: AbortedRanges) -> bool:
     return bool(aborted.contain(np.array([header.producer_id]), np.array([header.base_offset]))[0])
 
 
-def _batch(records: list[Record]) -> pa.RecordBatch:
+def _to_arrow(records: list[Record]) -> pa.RecordBatch:
     columns: dict[str, list[Any]] = {
         "offset": [record.offset for record in records],
         "timestamp": [record.timestamp_ms for record in records],

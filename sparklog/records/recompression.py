@@ -1,7 +1,7 @@
-"""Produced batches, compressed anew with the codec of their topic (compression.type), as Kafka's LogValidator does.
+"""Recompression of produced batches with the codec of their topic (compression.type), as in Kafka's LogValidator.
 
-A batch that has the topic's codec stays as it is, whatever its level. Of any other, the records are decompressed and
-compressed again; codec, length and CRC of its header change, and nothing else.
+A batch with the topic's codec stays unchanged, whatever its level. The records of other batches are decompressed and
+compressed again; only codec, length and CRC of the header change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sparklog.records.compression import LIMIT_BYTES, ExceedsLimit, compress, de
 
 
 class Compression(NamedTuple):
-    """How the batches of a topic are compressed."""
+    """The codec and level of a topic's batches."""
 
     codec: Codec
     level: int | None = None
@@ -35,7 +35,7 @@ class Compression(NamedTuple):
 
 
 def compression_of(config: TopicConfig) -> Compression | None:
-    """Return how the topic's batches are compressed; None: as the producer chose."""
+    """Return the compression of the topic's batches; None: the producer chooses."""
     name = config.compression_type
     if name == PRODUCER:
         return None
@@ -45,7 +45,7 @@ def compression_of(config: TopicConfig) -> Compression | None:
 
 
 def has_codec(data: Buffer, codec: Codec) -> bool:
-    """Return whether every batch in `data` has the codec, as far as the headers can be read. Nothing is checked."""
+    """Return whether every batch in `data` has the codec, up to the first unreadable header. Checks nothing else."""
     position, end = 0, len(data)
     while end - position >= HEADER_SIZE:
         size, magic = size_and_magic(data, position)
@@ -62,8 +62,8 @@ def recompress(
 ) -> bytearray | memoryview:
     """Return the batches of one produce request with the codec `to`; `data` itself if all have it.
 
-    Takes memory for the content of one batch, at most `limit_bytes`. A batch above `max_batch_bytes` stays as it is:
-    the append refuses it.
+    Takes memory for the content of one batch, at most `limit_bytes`. A batch above `max_batch_bytes` stays unchanged,
+    because the append refuses it.
 
     Raises CorruptRecord if a batch cannot be decompressed or holds more than `limit_bytes`, MessageTooLarge if it is
     certain to exceed `max_batch_bytes`, and as `check_produced` does: a new CRC must not hide that the old one was
@@ -75,7 +75,7 @@ def recompress(
     for position, header in check_produced(data):
         batch: bytearray | memoryview = view[position : position + header.size]
         if header.codec is not to.codec and header.size <= max_batch_bytes:
-            batch = _recompressed(batch, header, to, max_batch_bytes, limit_bytes)
+            batch = _recompress_batch(batch, header, to, max_batch_bytes, limit_bytes)
             has_changed = True
         batches.append(batch)
     if not has_changed:
@@ -83,7 +83,7 @@ def recompress(
     return batches[0] if len(batches) == 1 else bytearray().join(batches)
 
 
-def _recompressed(
+def _recompress_batch(
     batch: bytearray | memoryview, header: BatchHeader, to: Compression, max_batch_bytes: int, limit_bytes: int
 ) -> bytearray:
     most = limit_bytes

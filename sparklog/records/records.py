@@ -1,6 +1,6 @@
-"""Records one at a time, as Python values: for tools, tests, and topics with few records; use `arrow` for many.
+"""Records as Python values, one at a time: for tools, tests, and topics with few records. Use `arrow` for many.
 
-Independent of the compiled kernels, so that each can be tested against the other.
+This module is independent of the compiled kernels, so that each can be tested against the other.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def iterate_records(data: Buffer, position: int = 0, *, limit_bytes: int = LIMIT
     """
     header = check_batch(data, position)
     if header.record_count == 0:
-        return  # a cleaner left only the header, for its sequence numbers
+        return  # a cleaner has left only the header, for its sequence numbers
     body = memoryview(data)[position + HEADER_SIZE : position + header.size]
     reader = _Reader(bytes(decompress(header.codec, body, limit_bytes)), f"batch at offset {header.base_offset}")
     previous_delta = -1

@@ -11,21 +11,21 @@ For each batch, the first case that applies:
                           fields, codec and timestamp type; the base timestamp is that of the first kept record, unless
                           there is a delete horizon; the greatest timestamp is that of the kept records
 
-Once a batch's delete horizon has passed, its tombstones are never kept. A batch must stay, if only as a header, if it
-is the last of its producer (`keep_empty`), because its sequence numbers identify duplicates, or if it ends the range
-(`last_offset`), because the segment itself must show the offsets that it covers.
+Once a batch's delete horizon has passed, its tombstones are never kept. Two kinds of batches must stay, if only as
+headers: the last batch of a producer (`keep_empty`), whose sequence numbers identify duplicates, and the batch that
+ends the range (`last_offset`), because the segment itself must show the offsets that it covers.
 
-Of aborted transactions nothing is kept. A marker stays as long as any batch of its transaction is in the log, if only
-as a header. A bare marker, with no such batch left before this pass, gets a delete horizon, and is removed once that
-has passed (CleanedTransactionMetadata). Other control batches stay.
+Records of aborted transactions are not kept. A marker stays as long as any batch of its transaction is in the log, if
+only as a header. A bare marker, with no such batch left before this pass, gets a delete horizon, and is removed once
+that has passed (CleanedTransactionMetadata). Other control batches stay.
 
 Rewriting the output again with the same offsets, before the next delete horizon, leaves it unchanged, if the
-transactions are surveyed again: with an aborted transaction's last batch its marker becomes bare.
+transactions are surveyed again: the marker of an aborted transaction becomes bare once its last batch is removed.
 
-Message sets of formats v0 and v1 are converted; tombstones in them get a delete horizon like any other.
+Message sets of formats v0 and v1 are converted; tombstones in them get a delete horizon like others.
 
 Memory, besides a chunk and its output: a batch may decompress to `limit_bytes`, and several together to
-decoding.GROUP_BYTES. Python's time is spent per batch; batches without a kept record are not decompressed.
+decoding.GROUP_BYTES. Python code runs per batch, not per record; batches without a kept record are not decompressed.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Rewriter:
         """
         kept = np.ascontiguousarray(kept_offsets, np.int64).view()
         kept.flags.writeable = False
-        output = b"".join(self._parts(as_bytes(chunk), kept))
+        output = b"".join(self._rewrite_parts(as_bytes(chunk), kept))
         self.result = replace(
             self.result,
             bytes_read=self.result.bytes_read + len(chunk),
@@ -148,7 +148,7 @@ class Rewriter:
         )
         return output
 
-    def _parts(self, data: Bytes, kept: Longs) -> Iterator[Buffer]:
+    def _rewrite_parts(self, data: Bytes, kept: Longs) -> Iterator[Buffer]:
         position = 0
         while position < len(data):
             table = np.empty((min(len(data) // HEADER_SIZE + 1, _TABLE_ROWS), batches.TABLE_COLUMNS), np.int64)
@@ -156,7 +156,7 @@ class Rewriter:
             yield from self._groups(data, table[:rows], kept)
             if stopped == batches.OLD_FORMAT:
                 converted, after = self._convert(data, position)
-                yield from self._parts(as_bytes(converted), kept)
+                yield from self._rewrite_parts(as_bytes(converted), kept)
                 self.result = replace(self.result, batches_rewritten=self.result.batches_rewritten + 1)
                 stopped = batches.END_OF_DATA if after == position else stopped
                 position = after
@@ -198,23 +198,23 @@ class Rewriter:
         yield from self._rewrite_group(data, contents, table[first:], kept, found[first:])
 
     def _look_up(self, table: Table, kept: Longs) -> Table:
-        """Return where each batch's offsets begin in `kept`, and set the actions of batches that need not be read.
+        """Return the place in `kept` of each batch's first offset, and set the actions of batches that are not read.
 
         SKIP if nothing is kept, COUNT if everything is kept and the delete horizon is in the future.
         """
         found = np.zeros((len(table), kernels.FOUND_COLUMNS), np.int64)
         base, count = table[:, batches.BASE_OFFSET], table[:, batches.RECORD_COUNT]
         begin = np.searchsorted(kept, base)
-        wanted = np.searchsorted(kept, base + table[:, batches.LAST_OFFSET_DELTA], "right") - begin
+        kept_in_batch = np.searchsorted(kept, base + table[:, batches.LAST_OFFSET_DELTA], "right") - begin
         found[:, kernels.FROM] = begin
         found[:, kernels.END] = table[:, batches.RECORDS_END]
         ahead = _has_horizon(table) & (table[:, batches.BASE_TIMESTAMP] > self._expired_ms)
-        table[ahead & (wanted == count), batches.ACTION] = batches.COUNT
-        table[(wanted == 0) | (count == 0), batches.ACTION] = batches.SKIP
+        table[ahead & (kept_in_batch == count), batches.ACTION] = batches.COUNT
+        table[(kept_in_batch == 0) | (count == 0), batches.ACTION] = batches.SKIP
         return found
 
     def _look_up_transactions(self, data: Bytes, table: Table) -> None:
-        """Set the actions of batches of which transactions decide. Markers that get a delete horizon must be read."""
+        """Set the actions that depend on transactions. Markers that get a delete horizon must be read."""
         bits, has_records = table[:, batches.ATTRIBUTES], table[:, batches.RECORD_COUNT] > 0
         rows = np.flatnonzero(bits & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT)
         is_aborted = self._transactions.aborted.contain(
@@ -242,16 +242,16 @@ class Rewriter:
         fault, row = kernels.survey(data, decompressed, table, kept, self._expired_ms, found)
         if fault < 0:
             raise CorruptRecord(f"batch at offset {table[row, batches.BASE_OFFSET]}: {batches.FAULTS[-fault]}")
-        as_it_is, changed = self._decide(table, found)
+        as_it_is, changed = self._choose_rewrites(table, found)
         rows = np.flatnonzero(changed)
-        output = np.empty(_room(table[rows], found[rows]), np.uint8)
+        output = np.empty(_max_output_bytes(table[rows], found[rows]), np.uint8)
         if not kernels.write_batches(data, decompressed, table, rows, kept, self._expired_ms, found, output):
             raise CorruptRecord("the data changed while it was read")
         starts, ends = table[:, batches.START].tolist(), found[:, kernels.END].tolist()
         for row in np.flatnonzero(as_it_is | changed).tolist():
-            yield data.data[starts[row] : ends[row]] if as_it_is[row] else _finished(output.data, found[row])
+            yield data.data[starts[row] : ends[row]] if as_it_is[row] else _compress_and_seal(output.data, found[row])
 
-    def _decide(self, table: Table, found: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _choose_rewrites(self, table: Table, found: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return which batches stay unchanged and which are rewritten; set the new header fields in `found`."""
         base, count = table[:, batches.BASE_OFFSET], table[:, batches.RECORD_COUNT]
         kept, whole = found[:, kernels.KEPT], table[:, batches.ACTION] == batches.COUNT
@@ -307,14 +307,14 @@ def _with_markers(table: Table, kept: Longs) -> Longs:
     return with_markers
 
 
-def _room(table: Table, found: Table) -> int:
+def _max_output_bytes(table: Table, found: Table) -> int:
     """Return the maximum size in bytes of the rewritten batches before compression."""
     records = table[:, batches.RECORDS_END] - table[:, batches.RECORDS_START] + kernels.GROWTH * found[:, kernels.KEPT]
     with_records = np.where(found[:, kernels.KEPT] > 0, records, 0)
     return int(with_records.sum()) + HEADER_SIZE * len(table) + kernels.ROOM_FOR_NUMBERS
 
 
-def _finished(output: memoryview, found: Longs) -> Buffer:
+def _compress_and_seal(output: memoryview, found: Longs) -> Buffer:
     """Return a rewritten batch, compressed with its codec and sealed."""
     start, end = int(found[kernels.NEW_START]), int(found[kernels.NEW_END])
     codec = Codec(int(found[kernels.NEW_ATTRIBUTES]) & CODEC_MASK)

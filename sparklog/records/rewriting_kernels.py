@@ -3,11 +3,10 @@
     survey           walks the records of batches, checks them, and collects what `rewriting` decides on
     write_batches    writes the batches that change: header, and the records that stay
 
-A record that stays is copied unchanged, in runs as long as possible: its offset is relative to the base offset, which
-does not change. Its length and timestamp delta are rewritten only if the timestamp delta changes.
+Kept records are copied unchanged, in runs as long as possible: their offsets are relative to the base offset, which
+does not change. Length and timestamp delta of a record are rewritten only if the timestamp delta changes.
 
-The rules of `kernels` apply: nothing read from the data is trusted, not even by write_batches, which reads it a second
-time.
+The rules of `kernels` apply: no number from the data is trusted, even when write_batches reads it again.
 """
 
 # mypy: disable-error-code="no-untyped-def"

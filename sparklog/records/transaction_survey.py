@@ -1,12 +1,12 @@
-"""The transactions of a range of a log, as its cleaner needs them: from batch headers and markers alone (KIP-98).
+"""The transactions of a range of a log, for its cleaner, from batch headers and markers (KIP-98).
 
 A transactional batch belongs to the transaction that the next marker of its producer ends. A marker stays in the log as
-long as a batch of its transaction does, so no transaction index is needed. The range begins where the log does: a
-transaction whose first batches are gone is known by the others.
+long as a batch of its transaction does, so no transaction index is needed. The range begins where the log does: the
+remaining batches of a transaction show it even if the first ones are gone.
 
-    take       follow the batches of the range, in order
-    resolve    look for the ends of what is open at the end of the range, in the batches behind it
-    ended      the transactions of the range; a range below the last stable offset has no others
+    take       add the batches of the range, in order
+    resolve    find the markers of transactions that are open at the end of the range, in the batches behind it
+    ended      return the transactions of the range; below the last stable offset, all have ended
 
 The work is a few array operations for each chunk; checksums of markers are checked one by one. Memory: 24 bytes for
 each aborted transaction, 8 for each bare marker, and an entry for each open transaction.
@@ -29,11 +29,11 @@ from sparklog.records.batch import CONTROL_BIT, MAGIC, TRANSACTIONAL_BIT
 Longs = NDArray[np.int64]
 _CRC_FROM = 21
 _DATA = -2
-"""The kind of a batch of records, where markers have their types."""
+"""The kind of a batch of records; the kind of a marker is its type."""
 
 
 class EndedTransactions(Struct, frozen=True):
-    """What a cleaner needs to know of the transactions of a range."""
+    """The ended transactions of a range, for its cleaner."""
 
     aborted: AbortedRanges = NONE_ABORTED
     bare_markers: Longs = field(default_factory=lambda: np.empty(0, np.int64))
@@ -44,7 +44,7 @@ NO_TRANSACTIONS = EndedTransactions()
 
 
 class TransactionSurvey:
-    """Follows the transactions of a range."""
+    """Collects the transactions of a range."""
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
@@ -59,7 +59,7 @@ class TransactionSurvey:
         return self._open
 
     def take(self, data: bytes, table: Longs) -> None:
-        """Follow whole batches and the table of their headers (header_kernels). Raises CorruptRecord."""
+        """Add whole batches. table: their headers (header_kernels). Raises CorruptRecord."""
         producers, offsets, kinds = _events(data, table)
         if not len(producers):
             return
@@ -78,7 +78,7 @@ class TransactionSurvey:
         self._bare.append(offsets[ends[is_bare]])
 
     def resolve(self, data: bytes, table: Longs) -> None:
-        """End the open transactions that have markers in these batches, which follow. Raises CorruptRecord."""
+        """End the open transactions with markers in these batches, which follow the range. Raises CorruptRecord."""
         for producer, offset, kind in np.stack(_events(data, table), axis=1).tolist():
             if kind != _DATA and (first := self._open.pop(producer, None)) is not None and kind == headers.ABORT:
                 self._aborted.append(np.array([[producer, first, offset]]))
@@ -91,7 +91,7 @@ class TransactionSurvey:
 
 
 def _events(data: bytes, table: Longs) -> tuple[Longs, Longs, Longs]:
-    """Return producer id, base offset and kind of the batches of transactions and of markers, producer by producer."""
+    """Return producer id, base offset and kind of transactional batches and markers, producer by producer."""
     bits = np.where(table[:, headers.MAGIC] == MAGIC, table[:, headers.ATTRIBUTES], 0)
     rows = np.flatnonzero(bits & (TRANSACTIONAL_BIT | CONTROL_BIT))
     kinds = np.full(len(rows), _DATA, np.int64)
@@ -118,5 +118,5 @@ def _marker_types(data: bytes, table: Longs) -> Longs:
 
 
 def _is_new(producers: Longs) -> NDArray[np.bool_]:
-    """Return at which rows another producer begins."""
+    """Return the rows at which another producer begins."""
     return np.concatenate([[True], producers[1:] != producers[:-1]])

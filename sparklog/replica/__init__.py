@@ -1,1 +1,1 @@
-"""The replicas on this broker: their roles, what is committed, and copying from leaders."""
+"""The replicas on this broker: roles, in-sync replicas, high watermarks, and copying from leaders."""

@@ -1,14 +1,14 @@
 """Finds where a follower's closed segments differ from its leader's.
 
-Both logs hold the same records, except those that a cleaner has removed. So they can be compared from each offset where
-both begin a segment, and all segments between two such offsets can be replaced together:
+Both logs hold the same records, except those that a cleaner has removed. So the comparison goes from each offset where
+both logs begin a segment to the next, and all segments between two such offsets are replaced together:
 
     leader      0         20             50        60
     follower    0    10   20   30   40   50        60
                 └ differ ┘└─── differ ──┘└ the same?
 
-A border that only one log has lies inside a difference. Segments before the first common border or after the last are
-not compared: retention deletes the former, and the latter are compared once they are closed.
+A border of only one log lies inside a difference. Segments before the first common border or after the last are not
+compared: retention deletes the former, and the latter are compared once they are closed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 class Comparison(Struct, frozen=True, kw_only=True):
     differences: tuple[Difference, ...]
     end: int
-    """Offset up to which the logs were compared; -1: they have nothing to compare."""
+    """The offset up to which the logs were compared; -1: they have no common border."""
 
 
 def compare(own: Sequence[SegmentSum], leaders: Sequence[SegmentSum]) -> Comparison:

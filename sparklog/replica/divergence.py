@@ -3,14 +3,13 @@
 A leader epoch has one leader, which writes each offset once: logs that agree on the epoch of a record agree on all
 records up to it. A fetch names the follower's log end and the leader epoch of its last record.
 
-    the leader     looks up where that epoch ends in its own log. If it ends before the follower's log does, or does not
-                   exist, the logs diverge; the response names the greatest epoch at or below it, and its end
-    the follower   truncates its log to where both can agree: the smaller end of that epoch in the two logs. Without
-                   that epoch, it truncates to the end of the greatest one below, and fetches again. Each round leaves
-                   fewer epochs, so this ends
+    the leader     looks up the end of that epoch in its own log. If the epoch ends before the follower's log, or does
+                   not exist, the logs diverge; the response names the greatest epoch at or below it, and its end
+    the follower   truncates its log to the smaller end of that epoch in the two logs. Without that epoch, it truncates
+                   to the end of the greatest epoch below, and fetches again. Each round leaves fewer epochs
 
-Records are never truncated for being above the high watermark. A follower learns the high watermark late, so such
-records could be the only copies of acknowledged ones (KIP-101 has the example).
+Truncation does not go by the high watermark. A follower learns it late, so records above it may be the only copies of
+acknowledged ones (KIP-101 has the example).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def find_divergence(
     if last_epoch is None:
         return None
     end = epochs.end_offset_for(last_epoch, end_offset)
-    if end.end_offset < 0:  # an epoch that this log does not know: all it can name is its own end
+    if end.end_offset < 0:  # the leader does not know such an epoch, and can only name its own end
         return EpochEnd(epochs.latest, end_offset)
     if end.epoch < last_epoch or end.end_offset < fetch_offset:
         return end

@@ -1,8 +1,8 @@
 """The follower's half of a fetch session (`broker/fetch_sessions.py` is the leader's half).
 
-The first request of a session names every partition; later ones name changes only. A response with session 0 means that
-there is no session: the next request names everything again. After an error or a cancelled request, the leader's state
-is unknown, so a new session begins.
+The first request of a session names every partition; later requests name only changes. A response with session 0 means
+that there is no session: the next request names every partition again. After an error or a cancelled request, the
+leader's state is unknown, so a new session begins.
 """
 
 from __future__ import annotations
@@ -28,29 +28,31 @@ class SessionChanges(NamedTuple):
 
 
 class FetchSessionHandler:
-    """Builds the requests of one session after another."""
+    """Builds the requests of one fetch session after another (org.apache.kafka.clients.FetchSessionHandler)."""
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._said: dict[TopicPartition, FetchPartition] = {}
+        self._partitions: dict[TopicPartition, FetchPartition] = {}
 
-    def next(self, wanted: Mapping[TopicPartition, FetchPartition]) -> SessionChanges:
-        """Return the changes after which the leader reads exactly the partitions in `wanted`."""
+    def next_request(self, partitions: Mapping[TopicPartition, FetchPartition]) -> SessionChanges:
+        """Return the changes after which the session has exactly these partitions."""
         if self._epoch == INITIAL_EPOCH:
-            self._said = dict(wanted)
-            return SessionChanges(self._session_id, INITIAL_EPOCH, tuple(wanted.values()), ())
-        changed = tuple(part for name, part in wanted.items() if self._said.get(name) != part)
+            self._partitions = dict(partitions)
+            return SessionChanges(self._session_id, INITIAL_EPOCH, tuple(partitions.values()), ())
+        changed = tuple(part for name, part in partitions.items() if self._partitions.get(name) != part)
         forgotten = tuple(
-            part for name, part in self._said.items() if name not in wanted or wanted[name].topic_id != part.topic_id
+            part
+            for name, part in self._partitions.items()
+            if name not in partitions or partitions[name].topic_id != part.topic_id
         )
-        self._said = dict(wanted)
+        self._partitions = dict(partitions)
         return SessionChanges(self._session_id, self._epoch, changed, forgotten)
 
-    def answered(self, session_id: int) -> None:
-        """Take the leader's answer without an error to the last request of `next`.
+    def handle_response(self, session_id: int) -> None:
+        """Handle a response without an error to the last request.
 
-        session_id: the session that the leader has; NO_SESSION: none, so the next request names everything
+        session_id: the leader's session; NO_SESSION: none, so the next request names all partitions
         """
         if session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
@@ -58,6 +60,6 @@ class FetchSessionHandler:
             self._session_id = session_id
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 
-    def begin_anew(self) -> None:
-        """Begin a new session: the next request names everything, and closes the present session, if any."""
+    def reset(self) -> None:
+        """Begin a new session: the next request names all partitions, and closes the present session, if any."""
         self._epoch = INITIAL_EPOCH

@@ -1,22 +1,21 @@
 """Copies partitions from one leader: fetch, wait, append, fetch again.
 
     fetch      from the end of each log on, in one long poll for all partitions (replica/fetch_requests.py). The fetch
-               offset also tells the leader how far the log goes, so the next fetch follows once the records are written
+               offset also reports the follower's log end, so the next fetch follows once the records are written
     records    appended as they are: offsets, leader epochs and segments are the leader's, so the files become equal
     diverging  the log is truncated (replica/divergence.py), and the next fetch starts at its new end
     OFFSET_OUT_OF_RANGE   the leader no longer has the log's next record, or the log is empty and ends beyond the
-               leader's: it is emptied, and begins at the leader's oldest segment
-    any other error       the partition pauses: the leader does not know yet that it leads, or this broker does not know
-               yet that the leader no longer does. Data damaged by a disk or the network is an error too: nothing of
-               it is written, and it is fetched again
-    no answer  all partitions pause. Pauses grow up to replica.fetch.backoff.ms
+               leader's: the log is emptied, and begins at the leader's oldest segment
+    any other error       the partition pauses: leader or follower has not learned of a leader change yet, or the data
+               is damaged. Nothing is written, and the partition is fetched again
+    no response           all partitions pause. Pauses grow up to replica.fetch.backoff.ms
 
 Every response also sets the high watermark and the log start offset to the leader's, up to the log's end. Closed
 segments that the leader has replaced are synced beside fetching (replica/segment_sync.py).
 
 Adding a partition cancels the waiting poll, so that the partition is fetched at once: the acknowledgement of a new
-topic's first record waits for it. The next poll is short and not cancelled: partitions added one after the other would
-otherwise keep all others from being copied.
+topic's first record waits for it. The next poll is short and not cancelled. Otherwise partitions that are added one
+after the other would keep the others from being copied.
 
 Steps that may wait for a disk (truncating, rolling, flushing) run in a thread, as the partition's `work`. Removing the
 partition waits for that work, and no later step follows. Appends run on the event loop, like those of producers.
@@ -61,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 
 class PartitionFetchState:
-    """One partition that this broker copies."""
+    """One partition that this broker copies, and the state of its copying."""
 
     __slots__ = ("failures", "lag", "name", "retry_at", "segment_sync", "state", "work")
 
@@ -78,7 +77,7 @@ class PartitionFetchState:
 
     @property
     def is_busy(self) -> bool:
-        """Whether work that waits for a disk is under way; until it has ended, the partition is not fetched."""
+        """Whether work that waits for a disk is running; until its end, the partition is not fetched."""
         return self.work is not None and not self.work.done()
 
 
@@ -108,12 +107,12 @@ class LeaderFetcher:
         self._context = context
         self._replicas = context.replicas
         self._parts: dict[TopicPartition, PartitionFetchState] = {}
-        self._requests = FetchSessionHandler()
+        self._session = FetchSessionHandler()
         self._failures = 0
         self._woken = asyncio.Event()
         self._poll: asyncio.Future[ReplicaFetchResponse] | None = None
-        self._may_give_up = True
-        """Whether `add` may cancel the poll: never two polls in a row, however fast partitions are added."""
+        self._may_cancel_poll = True
+        """Whether `add` may cancel the poll: never two polls in a row."""
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -124,15 +123,15 @@ class LeaderFetcher:
         self._task = asyncio.create_task(self._run(), name=f"copying from broker {self.leader}")
 
     def add(self, part: PartitionFetchState) -> None:
-        """Copy a partition from now on; the waiting poll is given up for it, but never two polls in a row."""
+        """Begin to copy a partition. The waiting poll is cancelled for it, but never two polls in a row."""
         self._parts[part.name] = part
         self._woken.set()
-        if self._poll and self._may_give_up:
-            self._may_give_up = False
+        if self._poll and self._may_cancel_poll:
+            self._may_cancel_poll = False
             self._poll.cancel()
 
     def remove(self, name: TopicPartition) -> None:
-        """Copy a partition no longer, if it is copied. Its `work` may still be under way: the caller waits for it."""
+        """Stop copying a partition. Its `work` may still be running: the caller waits for it."""
         self._parts.pop(name, None)
 
     def stop(self) -> asyncio.Task[None]:
@@ -145,33 +144,33 @@ class LeaderFetcher:
         while True:
             self._woken.clear()
             try:
-                await self._ask_once()
+                await self._fetch_once()
             except Exception as error:  # noqa: BLE001 - nothing else would restart copying
-                self._requests.begin_anew()
-                await self._failed(error)
+                self._session.reset()
+                await self._pause_all(error)
 
-    async def _ask_once(self) -> None:
-        if wanted := self._wanted():
-            if (response := await self._ask(wanted)) is not None:
-                await self._take(wanted, response)
+    async def _fetch_once(self) -> None:
+        if requested := self._fetchable_partitions():
+            if (response := await self._fetch(requested)) is not None:
+                await self._handle_response(requested, response)
         else:
             await self._wait()
 
-    # Asking
+    # Fetching
 
-    def _wanted(self) -> FetchPartitions:
+    def _fetchable_partitions(self) -> FetchPartitions:
         now = asyncio.get_running_loop().time()
-        wanted: FetchPartitions = {}
+        requested: FetchPartitions = {}
         for part in tuple(self._parts.values()):
             replica = self._replicas.find(part.name)
             if replica is None:  # its disk has failed
                 del self._parts[part.name]
                 part.segment_sync.end()
             elif not part.is_busy and part.retry_at <= now and not self._is_held_back(part, replica, now):
-                wanted[part.name] = self._want(part, replica.log)
-        return wanted
+                requested[part.name] = self._partition_request(part, replica.log)
+        return requested
 
-    def _want(self, part: PartitionFetchState, log: Log) -> FetchPartition:
+    def _partition_request(self, part: PartitionFetchState, log: Log) -> FetchPartition:
         return FetchPartition(
             name=part.name,
             topic_id=part.state.topic_id,
@@ -201,33 +200,33 @@ class LeaderFetcher:
             async with asyncio.timeout_at(due):
                 await self._woken.wait()
 
-    async def _ask(self, wanted: FetchPartitions) -> ReplicaFetchResponse | None:
-        """Return the leader's response; None if there was none, after the pause that follows an error."""
-        poll = self._poll = asyncio.ensure_future(self._context.ask(self.leader, self._request(wanted)))
+    async def _fetch(self, requested: FetchPartitions) -> ReplicaFetchResponse | None:
+        """Return the leader's response. After an error, pause and return None."""
+        poll = self._poll = asyncio.ensure_future(self._context.ask(self.leader, self._request(requested)))
         try:
             await asyncio.wait([poll])
         finally:
             self._poll = None
             poll.cancel()  # no effect once it is done
-        self._may_give_up = not poll.cancelled()
+        self._may_cancel_poll = not poll.cancelled()
         if not poll.cancelled() and poll.exception() is None:
             self._failures = 0
             response = poll.result()
-            self._requests.answered(response.session_id)
+            self._session.handle_response(response.session_id)
             return response
-        self._requests.begin_anew()
+        self._session.reset()
         if not poll.cancelled() and not isinstance(error := poll.exception(), SESSION_ERRORS):
-            await self._failed(error)
+            await self._pause_all(error)
         return None
 
-    def _request(self, wanted: FetchPartitions) -> ReplicaFetch:
+    def _request(self, requested: FetchPartitions) -> ReplicaFetch:
         config = self._context.config
-        changes = self._requests.next(wanted)
+        changes = self._session.next_request(requested)
         wait_ms = config.replica_fetch_wait_max_ms
         return ReplicaFetch(
             replica_id=config.broker_id,
             broker_epoch=self._context.broker_epoch(),
-            max_wait_ms=wait_ms if self._may_give_up else min(wait_ms, FIRST_PAUSE_MS),
+            max_wait_ms=wait_ms if self._may_cancel_poll else min(wait_ms, FIRST_PAUSE_MS),
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=changes.session_id,
@@ -236,7 +235,7 @@ class LeaderFetcher:
             forgotten=changes.forgotten,
         )
 
-    async def _failed(self, error: BaseException | None) -> None:
+    async def _pause_all(self, error: BaseException | None) -> None:
         self._failures += 1
         is_expected = isinstance(error, KafkaError)
         if self._failures == 1 or not is_expected:
@@ -249,70 +248,74 @@ class LeaderFetcher:
 
     # Writing
 
-    async def _take(self, wanted: FetchPartitions, response: ReplicaFetchResponse) -> None:
-        for got in response.partitions:
-            part, replica, asked = self._parts.get(got.name), self._replicas.find(got.name), wanted.get(got.name)
-            if part is None or replica is None or asked is None or not self._is_as_asked(part, replica, asked):
+    async def _handle_response(self, requested: FetchPartitions, response: ReplicaFetchResponse) -> None:
+        for fetched in response.partitions:
+            part, replica, request = (
+                self._parts.get(fetched.name),
+                self._replicas.find(fetched.name),
+                requested.get(fetched.name),
+            )
+            if part is None or replica is None or request is None or not self._matches_request(part, replica, request):
                 continue
             if self._is_throttled(part, replica):
-                self._context.throttle.sent(len(got.records), asyncio.get_running_loop().time())
+                self._context.throttle.sent(len(fetched.records), asyncio.get_running_loop().time())
             try:
-                work = self._handle(part, replica, got)
-            except Exception as error:  # noqa: BLE001 - it concerns one partition: the others go on
-                self._delay(part, error)
+                work = self._handle_partition(part, replica, fetched)
+            except Exception as error:  # noqa: BLE001 - the error of one partition: copying the others continues
+                self._pause_partition(part, error)
                 continue
             if work:
-                part.work = asyncio.create_task(self._carry_out(part, work))
+                part.work = asyncio.create_task(self._run_work(part, work))
                 await asyncio.shield(part.work)
-            if not (got.error or got.diverging):
-                part.segment_sync.tell(replica, got.generation, got.segment_base_offset)
+            if not (fetched.error or fetched.diverging):
+                part.segment_sync.update(replica, fetched.generation, fetched.segment_base_offset)
 
-    def _is_as_asked(self, part: PartitionFetchState, replica: Replica, asked: FetchPartition) -> bool:
-        """Return whether the response fits the log's state: leader, topic or log end may have changed meanwhile."""
+    def _matches_request(self, part: PartitionFetchState, replica: Replica, request: FetchPartition) -> bool:
+        """Return whether the request still fits the log: leader, topic or log end may have changed meanwhile."""
         return (part.state.topic_id, part.state.leader_epoch, replica.log.log_end_offset) == (
-            asked.topic_id,
-            asked.current_leader_epoch,
-            asked.fetch_offset,
+            request.topic_id,
+            request.current_leader_epoch,
+            request.fetch_offset,
         )
 
-    def _handle(
-        self, part: PartitionFetchState, replica: Replica, got: FetchedPartition
+    def _handle_partition(
+        self, part: PartitionFetchState, replica: Replica, fetched: FetchedPartition
     ) -> Coroutine[None, None, None] | None:
-        """Handle the response as far as possible at once; return the rest, which must wait for a disk."""
-        if isinstance(got.error, OffsetOutOfRange):
-            return self._begin_anew(replica, got)
-        if got.error:
-            raise got.error
-        if got.diverging:
-            return self._cut(replica, got.diverging)
-        if step := self._append(replica, got):
-            return self._append_after(part, replica, step, got.high_watermark)
-        self._caught_up(part, replica, got.high_watermark)
+        """Handle a partition's response as far as possible at once; return the work that waits for a disk, if any."""
+        if isinstance(fetched.error, OffsetOutOfRange):
+            return self._start_again(replica, fetched)
+        if fetched.error:
+            raise fetched.error
+        if fetched.diverging:
+            return self._truncate(replica, fetched.diverging)
+        if step := self._append(replica, fetched):
+            return self._append_after(part, replica, step, fetched.high_watermark)
+        self._note_progress(part, replica, fetched.high_watermark)
         return None
 
-    async def _carry_out(self, part: PartitionFetchState, work: Coroutine[None, None, None]) -> None:
+    async def _run_work(self, part: PartitionFetchState, work: Coroutine[None, None, None]) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - as in `_take`
-            self._delay(part, error)
+        except Exception as error:  # noqa: BLE001 - as in `_handle_response`
+            self._pause_partition(part, error)
 
-    def _append(self, replica: Replica, got: FetchedPartition) -> BlockingStep | None:
-        """Append the records. Return the step that must come first, or the flush that they require, if any."""
+    def _append(self, replica: Replica, fetched: FetchedPartition) -> BlockingStep | None:
+        """Append the records. Return the step that must run before that, or the flush that follows, if any."""
         log, must_flush = replica.log, False
-        if got.segment_base_offset >= 0 and not log.as_follower.is_at_segment(got.segment_base_offset):
-            return BlockingStep(partial(log.as_follower.follow_segment, got.segment_base_offset), got)
-        if got.records:
-            if (begin := _begin_across(replica, got.records)) is not None:
+        if fetched.segment_base_offset >= 0 and not log.as_follower.is_at_segment(fetched.segment_base_offset):
+            return BlockingStep(partial(log.as_follower.follow_segment, fetched.segment_base_offset), fetched)
+        if fetched.records:
+            if (begin := _truncation_before(replica, fetched.records)) is not None:
                 logger.warning("%r is cut to %d: there the leader has a batch that goes beyond its end", log, begin)
-                return BlockingStep(partial(log.truncate_to, begin), got)
+                return BlockingStep(partial(log.truncate_to, begin), fetched)
             try:
-                must_flush = log.as_follower.append(got.records, rolls=False, takes_gaps=False).must_flush
+                must_flush = log.as_follower.append(fetched.records, rolls=False, takes_gaps=False).must_flush
             except UnexpectedGap:
                 return BlockingStep(
-                    partial(log.as_follower.append_with_gaps, got.records), structs.replace(got, records=b"")
+                    partial(log.as_follower.append_with_gaps, fetched.records), structs.replace(fetched, records=b"")
                 )
-        self._replicas.followed(replica, got.high_watermark)
-        if (start := min(got.log_start_offset, log.log_end_offset)) > log.log_start_offset:
+        self._replicas.followed(replica, fetched.high_watermark)
+        if (start := min(fetched.log_start_offset, log.log_end_offset)) > log.log_start_offset:
             log.advance_log_start(start)
         return BlockingStep(log.flush) if must_flush else None
 
@@ -328,12 +331,12 @@ class LeaderFetcher:
             if self._parts.get(part.name) is not part:
                 return
             step = self._append(replica, step.then)
-        self._caught_up(part, replica, high_watermark)
+        self._note_progress(part, replica, high_watermark)
 
-    def _caught_up(self, part: PartitionFetchState, replica: Replica, high_watermark: int) -> None:
+    def _note_progress(self, part: PartitionFetchState, replica: Replica, high_watermark: int) -> None:
         part.failures, part.lag = 0, max(0, high_watermark - replica.log.log_end_offset)
 
-    async def _cut(self, replica: Replica, leader: EpochEnd) -> None:
+    async def _truncate(self, replica: Replica, leader: EpochEnd) -> None:
         log, committed = replica.log, replica.partition.high_watermark
         offset = where_to_cut(log.stored_epochs, log.log_end_offset, leader)
         if offset >= log.log_end_offset:  # its epochs do not show where it diverges
@@ -346,13 +349,13 @@ class LeaderFetcher:
         await asyncio.to_thread(log.truncate_to, offset)
         self._replicas.truncated(replica)
 
-    async def _begin_anew(self, replica: Replica, got: FetchedPartition) -> None:
+    async def _start_again(self, replica: Replica, fetched: FetchedPartition) -> None:
         log = replica.log
-        logger.warning("%r begins anew at %d: %s", log, got.segment_base_offset, got.error)
-        await asyncio.to_thread(log.truncate_fully_and_start_at, got.segment_base_offset)
+        logger.warning("%r begins anew at %d: %s", log, fetched.segment_base_offset, fetched.error)
+        await asyncio.to_thread(log.truncate_fully_and_start_at, fetched.segment_base_offset)
         self._replicas.truncated(replica)
 
-    def _delay(self, part: PartitionFetchState, error: Exception) -> None:
+    def _pause_partition(self, part: PartitionFetchState, error: Exception) -> None:
         """Pause the partition after an error."""
         part.failures += 1
         part.retry_at = asyncio.get_running_loop().time() + self._pause_ms(part.failures) / 1000
@@ -362,11 +365,11 @@ class LeaderFetcher:
             logger.info("%s: from broker %d: %s %s", part.name, self.leader, error.name, error)
 
 
-def _begin_across(replica: Replica, records: bytes | memoryview) -> int | None:
+def _truncation_before(replica: Replica, records: bytes | memoryview) -> int | None:
     """Return the first batch's base offset if the log ends within that batch and may be truncated to it, else None.
 
-    Logs that agree never end within a batch: a truncation by leader epochs has cut this log within what is one batch
-    at the leader. A log with committed records from that offset on is not truncated: the received batch is more likely
+    Logs that agree never end within a batch: a truncation by leader epochs has ended this log inside a batch of the
+    leader. A log with committed records from that offset on is not truncated: more likely the received batch is
     damaged. Raises CorruptRecord if the batch is damaged.
     """
     log = replica.log

@@ -1,10 +1,10 @@
 """`replication-offset-checkpoint` in each log directory: the high watermark of each partition.
 
-Written on a schedule and at shutdown. Read when a partition is opened, and by readers of the files without a broker
-(Spark's `path` mode). It may lag behind the actual high watermark, and is never ahead of it: a replica that starts with
-an old one learns the rest from its leader, or from its followers if it leads. A partition without a state since the
-start keeps its entry. The entry of a partition that has moved to another directory is dropped. The entry of a deleted
-partition is removed before the name can be used again.
+The broker writes the file on a schedule and at shutdown. It reads the file when a partition is opened; readers without
+a broker (Spark's `path` mode) read it too. The stored high watermark may lag behind the actual one, but is never ahead
+of it: a replica that starts with an old value learns the rest from its leader, or from its followers if it leads. A
+partition without a state since the start keeps its entry. The entry of a partition that has moved to another directory
+is dropped. The entry of a deleted partition is removed before the name can be used again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HighWatermarkFiles:
     def find(self, folder: str, name: TopicPartition) -> int | None:
         """Return the stored high watermark of a partition in a log directory, or None."""
         with self._lock:
-            return self._of(folder).get(name)
+            return self._offsets_in(folder).get(name)
 
     def write(self, found: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Write and flush one file per directory, unless it is up to date."""
@@ -44,7 +44,7 @@ class HighWatermarkFiles:
             for folder, offsets in found.items():
                 kept = {
                     name: offset
-                    for name, offset in self._of(folder).items()
+                    for name, offset in self._offsets_in(folder).items()
                     if self._is_here(name) and homes.get(name, folder) == folder
                 }
                 self._write(folder, {**kept, **offsets})
@@ -56,7 +56,7 @@ class HighWatermarkFiles:
                 if not offsets.keys().isdisjoint(names):
                     self._write(folder, {each: offset for each, offset in offsets.items() if each not in names})
 
-    def _of(self, folder: str) -> dict[TopicPartition, int]:
+    def _offsets_in(self, folder: str) -> dict[TopicPartition, int]:
         if folder not in self._written:
             try:
                 self._written[folder] = self._file(folder).read()

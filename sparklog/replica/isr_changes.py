@@ -4,7 +4,7 @@ written            the partition takes over the new ISR
 store not reached  the write may or may not have happened: it is retried, with pauses. After the last try the change
                    stays pending until the store is reached again, the next check for lagging replicas, or a new
                    state from the controller
-BadVersion         the node has another leader or leader epoch: the controller will tell this broker soon. No retry
+BadVersion         the node has another leader or leader epoch: the controller will send the new state soon. No retry
                    until then
 InvalidUpdateVersion   a joining broker has restarted since it caught up: the change is undone
 """
@@ -64,13 +64,13 @@ class IsrChanges:
             self._on_high_watermark(partition.name)
 
     def resume(self, partition: Partition) -> None:
-        """Write the partition's pending change, unless that is under way. After `stop`, it stays pending."""
+        """Write the partition's pending change, unless it is being written. After `stop`, it stays pending."""
         if partition.pending and partition.name not in self._running and not self._is_stopped:
             task = asyncio.get_running_loop().create_task(self._run(partition))
             self._running[partition.name] = task
 
     async def stop(self) -> None:
-        """Stop writing; pending changes stay pending, and later ones too: requests of followers may still be served."""
+        """Stop writing. Pending and later changes stay pending, as requests of followers may still be served."""
         self._is_stopped = True
         running = tuple(self._running.values())
         for task in running:
@@ -83,12 +83,12 @@ class IsrChanges:
                 if tried:
                     await asyncio.sleep(min(FIRST_PAUSE_MS << (tried - 1), LONGEST_PAUSE_MS) / 1000)
                 change = partition.pending
-                if change is None or not await self._try(partition, change):
+                if change is None or not await self._write_once(partition, change):
                     return
         finally:
             del self._running[partition.name]
 
-    async def _try(self, partition: Partition, change: AlterIsr) -> bool:
+    async def _write_once(self, partition: Partition, change: AlterIsr) -> bool:
         """Write `change` once; return whether to try again."""
         before = tuple(partition.in_sync_replicas)
         try:
@@ -104,7 +104,7 @@ class IsrChanges:
         except InvalidUpdateVersion as error:
             self.failures += 1
             logger.info("%s: the ISR does not become %s: %s", change.name, change.isr, error)
-            self._tell(partition, partition.isr_refused(change))
+            self._notify(partition, partition.isr_refused(change))
             return True
         if partition.pending is not change:
             return partition.pending is not None  # a newer change or state has come meanwhile
@@ -113,9 +113,9 @@ class IsrChanges:
         self.expands += len(altered.isr) > len(before)
         logger.info("%s: the ISR is %s now", partition.name, altered.isr)
         self._on_change(partition, before)
-        self._tell(partition, effects)
+        self._notify(partition, effects)
         return False
 
-    def _tell(self, partition: Partition, effects: Effects) -> None:
+    def _notify(self, partition: Partition, effects: Effects) -> None:
         if effects.has_committed:
             self._on_high_watermark(partition.name)

@@ -1,4 +1,4 @@
-"""The replicas of this broker: the shell that carries out on their logs what `Partition` decides.
+"""The replicas of this broker: carries out the decisions of `Partition` on their logs.
 
     append             at the leader; operations waiting for records are checked when the high watermark moves
     follower_fetched   at the leader: a follower's fetch may move the high watermark, and the follower may join the ISR
@@ -99,9 +99,9 @@ class ReplicaManager:
         self._replicas: dict[TopicPartition, Replica] = {}
         self._offline: dict[TopicPartition, str] = {}
         self.compressions: dict[TopicPartition, Compression] = {}
-        """How produced batches are compressed: the replicas here whose topics have a codec of their own."""
+        """The compression of produced batches, for replicas of topics with a codec of their own."""
         self.generation = 0
-        """Grows when a replica that can be used comes or goes."""
+        """A counter, incremented when an online replica is added or removed."""
 
     # Look-up
 
@@ -166,7 +166,7 @@ class ReplicaManager:
         """Return the partition's replica with this log; create it with `high_watermark` if there is none."""
         replica = self._replicas.get(name)
         if replica and replica.log is not log:
-            self._leave(name)
+            self._leave_partition(name)
             replica = None
         if replica is None:
             partition = Partition(
@@ -188,12 +188,12 @@ class ReplicaManager:
     def drop(self, name: TopicPartition) -> None:
         """Remove a partition; operations that wait for it end with an error."""
         self._offline.pop(name, None)
-        self._leave(name)
+        self._leave_partition(name)
 
     def set_offline(self, name: TopicPartition, why: str) -> None:
         """Stop serving the partition; requests, including waiting ones, get KafkaStorageError with the reason `why`."""
         self._offline[name] = why
-        self._leave(name)
+        self._leave_partition(name)
 
     def set_dir_offline(self, path: str, why: str) -> None:
         """Stop serving the partitions of a failed log directory; `path` is its folder."""
@@ -201,7 +201,7 @@ class ReplicaManager:
             if posixpath.dirname(replica.log.folder) == path:
                 self.set_offline(replica.partition.name, why)
 
-    def _leave(self, name: TopicPartition) -> None:
+    def _leave_partition(self, name: TopicPartition) -> None:
         if replica := self._replicas.pop(name, None):
             self.generation += 1
             self.compressions.pop(name, None)
@@ -242,7 +242,7 @@ class ReplicaManager:
         verification: Verification | None = None,
         is_coordinators: bool = False,
     ) -> LogAppendInfo:
-        """Append the batches of one produce request, and return where; their offsets are written into `data`.
+        """Append the batches of one produce request and return their place; the offsets are written into `data`.
 
         verification, is_coordinators: see `Log.append`. The caller must call `flush` if the result says `must_flush`.
         Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
@@ -255,7 +255,7 @@ class ReplicaManager:
             data, leader_epoch=partition.leader_epoch, verification=verification, is_coordinators=is_coordinators
         )
         if not appended.is_duplicate:
-            self._appended(partition, appended)
+            self._after_append(partition, appended)
         return appended
 
     def append_marker(
@@ -268,7 +268,7 @@ class ReplicaManager:
         is_strict: bool,
         leader_epoch: int | None = None,
     ) -> LogAppendInfo:
-        """Append the marker that ends a producer's transaction in a partition, and return where it is.
+        """Append the marker that ends a producer's transaction in a partition, and return its place.
 
         Otherwise as `append` with acks=all. Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and
         `Log.append_marker` do.
@@ -281,10 +281,10 @@ class ReplicaManager:
             is_strict=is_strict,
         )  # fmt: skip
         if not appended.is_duplicate:
-            self._appended(partition, appended)
+            self._after_append(partition, appended)
         return appended
 
-    def _appended(self, partition: Partition, appended: LogAppendInfo) -> None:
+    def _after_append(self, partition: Partition, appended: LogAppendInfo) -> None:
         if partition.log_appended(appended.last_offset + 1, counts=not appended.must_flush):
             self._on_high_watermark(partition.name)
         elif partition.followers:
@@ -293,7 +293,7 @@ class ReplicaManager:
     async def flush(self, replica: Replica) -> int:
         """Flush the log; its records then count at the leader. Return the offset below which all records are flushed.
 
-        The flush goes on if the caller is cancelled. Raises KafkaStorageError.
+        The flush continues if the caller is cancelled. Raises KafkaStorageError.
         """
         return await asyncio.shield(self._flush(replica))
 
@@ -357,14 +357,14 @@ class ReplicaManager:
     def shrink_isr(self, some: Iterable[Replica] | None = None) -> None:
         """Remove lagging replicas from the ISRs; call it every half of replica.lag.time.max.ms.
 
-        some: the partitions to look at, of which those that are no longer here are ignored; None: all
+        some: the partitions to check, of which missing ones are ignored; None: all
         """
         now_ms = self._clock.monotonic_ms()
         for replica in self if some is None else some:
             partition = replica.partition
             if some is not None and self.find(partition.name) is not replica:
                 continue
-            self.isr_changes.carry_out(partition, partition.look_for_laggards(now_ms, self._max_lag_ms))
+            self.isr_changes.carry_out(partition, partition.shrink_isr(now_ms, self._max_lag_ms))
             self.isr_changes.resume(partition)
 
     def resume_isr_changes(self) -> None:

@@ -5,14 +5,16 @@
     ReplicaFetch   follower → leader     fetch records from the follower's log end on, which it thereby reports
     DescribeFiles  follower → leader     list the closed segments, for comparison with the follower's
     ReadFile       follower → leader     read a piece of a file that differs
-    DescribePositions   group coordinator → leader   tell how far partitions have come since committed offsets
+    DescribePositions   group coordinator → leader   describe the progress of partitions since committed offsets
     AlterIsr       leader → store        the new in-sync replicas, by compare and set
 
-The controller's requests carry the controller epoch: one older than the newest that the receiver has seen is refused
-with STALE_CONTROLLER_EPOCH. They carry the epoch of the receiving broker (`Node.created` of its node in the store): one
-older than the receiver's is refused with STALE_BROKER_EPOCH, as it was meant for the broker before its restart. They
-are numbered: a request that arrives after a later one is refused, so a late copy changes nothing. Each partition
-carries its leader epoch: one older than the receiver's gets FENCED_LEADER_EPOCH.
+The receiver refuses outdated requests of a controller:
+
+    controller epoch   older than the newest that the receiver has seen: STALE_CONTROLLER_EPOCH
+    broker epoch       the epoch of the receiving broker (`Node.created` of its node in the store); older than the
+                       receiver's: STALE_BROKER_EPOCH, as the request was meant for the broker before its restart
+    number             lower than that of a request already received: a late copy changes nothing
+    leader epoch       of each partition; older than the receiver's: FENCED_LEADER_EPOCH
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class LeaderAndIsrPartitionState(Struct, frozen=True, kw_only=True):
     name: TopicPartition
     topic_id: UUID
     leader: int
-    """NO_LEADER: there is none; replicas wait."""
+    """NO_LEADER: the partition has no leader, and its replicas wait."""
     leader_epoch: int
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
@@ -51,7 +53,7 @@ class LeaderAndIsrPartitionState(Struct, frozen=True, kw_only=True):
 
     @property
     def is_restored(self) -> bool:
-        """Whether the store had lost who is in sync, and nobody leads until the replicas are compared."""
+        """Whether the store had lost the ISR, so that the partition has no leader until its replicas are compared."""
         return self.leader == NO_LEADER and not self.isr
 
 
@@ -67,18 +69,18 @@ class LeaderAndIsr(Struct, frozen=True, kw_only=True):
 
 
 class LogEnd(Struct, frozen=True, kw_only=True):
-    """Where a replica's log ends. Of the replicas of a partition, the greatest has all acknowledged records."""
+    """The end of a replica's log. The replica of a partition with the greatest one has all acknowledged records."""
 
     name: TopicPartition
     leader_epoch: int
-    """That of the last record; -1: there is none."""
+    """The leader epoch of the last record; -1: the log has no record."""
     end_offset: int
 
 
 class LeaderAndIsrResponse(Struct, frozen=True, kw_only=True):
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
     ends: tuple[LogEnd, ...] = ()
-    """For the partitions of which nobody knows who is in sync."""
+    """The log ends of partitions whose ISR the store has lost."""
 
 
 class StopPartition(Struct, frozen=True, kw_only=True):
@@ -113,15 +115,15 @@ class AlterIsr(Struct, frozen=True, kw_only=True):
     """Epoch of the controller that made it the leader; the node keeps it."""
     isr: tuple[int, ...]
     partition_epoch: int
-    """Version that the node must have."""
+    """The version that the node must have."""
     joining: Mapping[int, int] = field(default_factory=dict)
-    """Brokers that join the ISR, each with its broker epoch when it reached the log's end: it must still have that
-    epoch, so that a restarted broker does not join."""
+    """Brokers that join the ISR, each with its broker epoch when it reached the log's end. The change is refused if a
+    broker has another epoch now: a restarted broker must catch up again."""
 
 
 class AlterIsrResult(Struct, frozen=True, kw_only=True):
-    """The node's content after an AlterIsr: the requested ISR, or what a controller wrote meanwhile, if it kept the
-    leader and its epoch."""
+    """The node's content after an AlterIsr: the requested ISR, or the one that a controller wrote meanwhile with the
+    same leader and leader epoch."""
 
     isr: tuple[int, ...]
     partition_epoch: int
@@ -232,7 +234,7 @@ class ReadReplicaFile(Struct, frozen=True, kw_only=True):
 
 class ReadReplicaFileResponse(Struct, frozen=True, kw_only=True):
     data: bytes
-    """Empty if nothing may be sent now (throttle)."""
+    """Empty while the throttle forbids sending."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -249,15 +251,15 @@ class DescribePositions(Struct, frozen=True, kw_only=True):
 
 
 class DescribedPosition(Struct, frozen=True, kw_only=True):
-    """How far a partition has come since a position."""
+    """The progress of a partition since a position."""
 
     high_watermark: int | None = None
-    """None: it is not known here."""
+    """None: unknown on this broker."""
     timestamp_ms: int | None = None
-    """Timestamp of the batch with the first committed record from the position on; None: there is none."""
+    """The timestamp of the batch with the first committed record from the position on; None if there is none."""
 
 
 class DescribePositionsResponse(Struct, frozen=True, kw_only=True):
-    """The answer to DescribePositions, in its order."""
+    """The response to DescribePositions, in the request's order."""
 
     positions: tuple[DescribedPosition, ...]

@@ -1,6 +1,6 @@
 """One partition as its replica on this broker knows it: leader, ISR, log end offset and high watermark.
 
-Pure: each event is a method call, and the return value says what follows from it. No file, no clock, no waiting.
+Pure: each event is a method call, which returns the effects of the event. No file, no clock, no waiting.
 
     log end offset (LEO)      the offset that the next record will get
     high watermark (HW)       records below it are committed: the whole ISR has them, and only they are read
@@ -17,11 +17,10 @@ The leader's rules:
 - HW = the lowest LEO in the maximal ISR. With flush.messages, the leader's own log counts only as far as it is flushed:
   a power cut would otherwise lose records that consumers have seen. (Followers flush before they fetch again.)
 - A replica that is pending to leave still counts for the HW, as the store may refuse the change. A replica that is
-  pending to join counts already. A caught-up follower outside the ISR counts too. Otherwise a leader that is alone in
-  the ISR would always be ahead of a returning follower, which could never join. HW never moves back while the leader
-  stays.
+  pending to join counts already, and so does a caught-up follower outside the ISR. Otherwise a leader alone in the ISR
+  would always be ahead of a returning follower, which could never join. HW never moves back under one leader.
 - A new leader epoch resets the state of all followers: HW stays until every ISR member has fetched in that epoch.
-- A follower leaves once it has not been at the log's end for replica.lag.time.max.ms. It may join when its LEO has
+- A follower leaves once it has not reached the log's end for replica.lag.time.max.ms. It may join when its LEO has
   reached the HW and the start of the leader epoch: until then its log may diverge from the leader's. Its log must also
   start at or after the leader's log start offset.
 - A change with an unknown outcome stays pending: the write may or may not have happened. A later state of the
@@ -62,7 +61,7 @@ class Role(Enum):
 
 
 class Effects(NamedTuple):
-    """Actions that follow from an event; the shell carries them out."""
+    """Actions that follow from an event; the caller carries them out."""
 
     has_committed: bool = False
     """The high watermark has moved: check the operations that wait for it."""
@@ -75,7 +74,7 @@ COMMITTED = Effects(has_committed=True)
 
 
 class Follower:
-    """What the leader knows about one follower in the current leader epoch."""
+    """The leader's state of one follower in the current leader epoch."""
 
     __slots__ = (
         "broker_epoch", "broker_id", "caught_up_ms", "fetched_ms", "is_caught_up", "leader_end_offset",
@@ -106,7 +105,7 @@ class Follower:
         if offset >= leader_end_offset:
             self.caught_up_ms, self.is_caught_up = now_ms, True
         elif self.log_end_offset >= 0 and offset >= self.leader_end_offset:
-            # It has reached the log end of its previous fetch: under steady load it never reaches the current one.
+            # The follower has reached the log end of its previous fetch; under load it never reaches the current one.
             self.caught_up_ms, self.is_caught_up = self.fetched_ms, True
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
@@ -238,11 +237,9 @@ class Partition:
         counted_end_offset: int | None = None,
         now_ms: int,
     ) -> Effects:
-        """Become the leader, and return what follows.
+        """Become the leader, and return the effects. A leader of the same epoch takes over a newer ISR and replicas.
 
-        If it leads in this epoch already, it takes over ISR and replicas if they are newer.
-
-        counted_end_offset: up to where the log counts for the high watermark, if not all of it does yet.
+        counted_end_offset: the offset up to which the log counts for the high watermark; None: all of it.
         """
         if self.is_leader and state.leader_epoch == self.leader_epoch:
             if state.partition_epoch <= self.partition_epoch:
@@ -313,7 +310,7 @@ class Partition:
         for broker_id in (*self.replicas, *self.in_sync_replicas):
             if broker_id != self.broker_id and broker_id not in self.followers:
                 self.followers[broker_id] = Follower(broker_id, now_ms if broker_id in self.in_sync_replicas else NEVER)
-        self._count()
+        self._choose_counted()
 
     # Events at the leader
 
@@ -350,9 +347,9 @@ class Partition:
     ) -> Effects:
         """Record a fetch of a live follower, in its current broker epoch and the current leader epoch.
 
-        Return what follows. The follower's log must match the leader's up to `fetch_offset`. The follower joins the
-        ISR only once its log start offset has reached the leader's: as a leader it would otherwise bring back deleted
-        records. Raises NotLeaderOrFollower if `broker_id` is not a replica.
+        Return the effects. The follower's log must match the leader's up to `fetch_offset`. The follower joins the ISR
+        only once its log start offset has reached the leader's: otherwise it could bring back deleted records as a
+        leader. Raises NotLeaderOrFollower if `broker_id` is not a replica.
         """
         follower = self.followers.get(broker_id)
         if follower is None:
@@ -360,19 +357,19 @@ class Partition:
         was_caught_up, before = follower.is_caught_up, follower.log_end_offset
         follower.fetched(fetch_offset, log_start_offset, broker_epoch, self.log_end_offset, now_ms)
         if follower.is_caught_up and not was_caught_up:
-            self._count()
+            self._choose_counted()
         alter = None
         is_trimmed = log_start_offset >= leader_log_start_offset
         if self.pending is None and broker_id not in self.in_sync_replicas and is_trimmed and self._may_join(follower):
-            alter = self._alter((*self.in_sync_replicas, broker_id), {broker_id: broker_epoch})
+            alter = self._begin_alter((*self.in_sync_replicas, broker_id), {broker_id: broker_epoch})
         if alter is None and fetch_offset == before:
             return NOTHING
         return self._advance(alter)
 
-    def look_for_laggards(self, now_ms: int, max_lag_ms: int) -> Effects:
-        """Stop counting followers that have lagged for `max_lag_ms`, and remove them from the ISR.
+    def shrink_isr(self, now_ms: int, max_lag_ms: int) -> Effects:
+        """Stop counting followers that have lagged for `max_lag_ms`, and remove them from the ISR; return the effects.
 
-        Return what follows; nothing unless this broker leads.
+        Changes nothing unless this broker leads.
         """
         if not self.is_leader:
             return NOTHING
@@ -380,11 +377,11 @@ class Partition:
         for follower in self.followers.values():
             if follower.is_caught_up and follower.caught_up_ms < oldest_ms:
                 follower.is_caught_up = False
-        self._count()
+        self._choose_counted()
         lagging = [each for each in self.in_sync_replicas if self._is_lagging(each, oldest_ms)]
         alter = None
         if lagging and self.pending is None:
-            alter = self._alter(tuple(each for each in self.in_sync_replicas if each not in lagging), {})
+            alter = self._begin_alter(tuple(each for each in self.in_sync_replicas if each not in lagging), {})
         return self._advance(alter)
 
     def _is_lagging(self, broker_id: int, oldest_ms: int) -> bool:
@@ -394,9 +391,9 @@ class Partition:
         return follower.log_end_offset != self.log_end_offset and follower.caught_up_ms < oldest_ms
 
     def isr_altered(self, change: AlterIsr, altered: AlterIsrResult, now_ms: int) -> Effects:
-        """Take over what the store holds after writing `change`, and return what follows.
+        """Take over the store's content after `change` was written, and return the effects.
 
-        Nothing follows if `change` is no longer pending.
+        Changes nothing if `change` is no longer pending.
         """
         if self.pending is not change:
             return NOTHING
@@ -405,7 +402,7 @@ class Partition:
         return self._advance()
 
     def isr_refused(self, change: AlterIsr) -> Effects:
-        """Undo `change`: a broker that was to join has restarted since it was at the log's end. Return what follows.
+        """Undo `change`, because a joining broker has restarted since it reached the log's end. Return the effects.
 
         An earlier try may have been written nevertheless, so the current ISR is written to the store again. The joining
         brokers count for the high watermark until the outcome of that write is known.
@@ -415,12 +412,12 @@ class Partition:
         self._doubtful = (*self._doubtful, *change.isr)
         for broker_id in change.joining:
             self.followers[broker_id].is_caught_up = False  # it had caught up before its restart
-        return Effects(alter=self._alter(self.in_sync_replicas, {}))
+        return Effects(alter=self._begin_alter(self.in_sync_replicas, {}))
 
     def _may_join(self, follower: Follower) -> bool:
         return follower.log_end_offset >= max(self.high_watermark, self.leader_epoch_start)
 
-    def _alter(self, isr: tuple[int, ...], joining: dict[int, int]) -> AlterIsr:
+    def _begin_alter(self, isr: tuple[int, ...], joining: dict[int, int]) -> AlterIsr:
         self.pending = AlterIsr(
             name=self.name,
             leader=self.broker_id,
@@ -430,10 +427,10 @@ class Partition:
             partition_epoch=self.partition_epoch,
             joining=joining,
         )
-        self._count()
+        self._choose_counted()
         return self.pending
 
-    def _count(self) -> None:
+    def _choose_counted(self) -> None:
         """Determine the followers whose log end offsets count for the high watermark."""
         isr = self.maximal_isr
         self._counted = tuple(each for each in self.followers.values() if each.is_caught_up or each.broker_id in isr)

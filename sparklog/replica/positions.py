@@ -1,7 +1,7 @@
-"""How far a partition has come since an offset that a consumer has committed.
+"""The progress of a partition since an offset that a consumer has committed.
 
-The age of the oldest record that is not consumed comes from the header of its batch: nothing is decompressed. Within a
-batch of records with timestamps of their own, all count as old as the first one.
+The age of the oldest unconsumed record comes from the header of its batch, so nothing is decompressed. All records of a
+batch count as old as its first one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparklog.replica.messages import DescribedPosition
 
 
 def describe(replica: Replica, offset: int) -> DescribedPosition:
-    """Return how far the partition has come since `offset`. Reads a batch's header, so it may block; any thread.
+    """Return the partition's progress since `offset`. Reads a batch's header, so it may block; any thread.
 
     Raises KafkaError: OffsetNotAvailable if a new leader does not know the high watermark yet, KafkaStorageError.
     """

@@ -1,7 +1,7 @@
 """Makes a follower's closed segments the same files as its leader's.
 
-A cleaner replaces segments in the leader's log, and followers copy the result. They are not told what was done, but
-compare the files. So missed changes, remains of a crash, and changes that only an earlier leader had all heal.
+A cleaner replaces segments in the leader's log, and followers copy the result. Followers compare files instead of
+receiving changes. So a comparison also repairs missed changes, remains of a crash, and changes of an earlier leader.
 
     when     the leader epoch or the leader's generation (`Log.generation`, sent with fetch responses) has changed since
              the last comparison, or that comparison was incomplete: this log did not reach the end of the leader's
@@ -13,8 +13,8 @@ compare the files. So missed changes, remains of a crash, and changes that only 
     then     the log's cleaned offset is set to the leader's, and the leader's newest snapshot (log/offset_snapshots)
              is copied unless this log has one as new
 
-The leader is always right, even if it still has records that this log has compacted away: a leader that had not synced
-before its election is compacted again, and until then this log goes back to the leader's files.
+The leader's files always count, even if they have records that this log has compacted away: a leader that had not
+synced before its election is compacted again later.
 
 Syncing runs beside fetching: one partition per leader fetcher at a time, one piece in memory. Retention, truncation and
 deletion may interfere, so the compared segments are checked again when the names change (log/replacement). A replica
@@ -74,7 +74,7 @@ class LastComparison(Struct):
     is_complete: bool = True
     """Whether this log reached both offsets."""
     covers_own: bool = True
-    """Whether it covered all records that this log had before it followed this leader."""
+    """Whether the comparison covered all records that this log had before it followed this leader."""
 
 
 class SegmentSync:
@@ -97,16 +97,16 @@ class SegmentSync:
         self._config = config
         self._throttle = throttle
         self._semaphore = semaphore
-        self._told = NO_GENERATION
+        self._leader_generation = NO_GENERATION
         self._leader_closed_to = -1
         self._own_to = -1  # the log end offset at this leader's first response
-        self._compared = LastComparison()
+        self._last = LastComparison()
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
 
-    def tell(self, replica: Replica, generation: int, segment_base_offset: int) -> None:
-        """Start syncing if due. Call it after a fetch response was written, with what the response says."""
-        self._told = generation
+    def update(self, replica: Replica, generation: int, segment_base_offset: int) -> None:
+        """Start syncing if due. Call it with the values of each fetch response, after its records are written."""
+        self._leader_generation = generation
         self._leader_closed_to = max(self._leader_closed_to, segment_base_offset)
         if self._own_to < 0:
             self._own_to = replica.log.log_end_offset
@@ -122,22 +122,22 @@ class SegmentSync:
         return self._task
 
     def _is_due(self, replica: Replica) -> bool:
-        if self._is_over or self._told == NO_GENERATION:
+        if self._is_over or self._leader_generation == NO_GENERATION:
             return False
-        if self._told == 0 and len(replica.log.segments) == 1:  # nothing closed here, nothing replaced there
+        if self._leader_generation == 0 and len(replica.log.segments) == 1:  # nothing closed, nothing replaced
             return False
-        compared = self._compared
-        if compared.generation != self._told or (not compared.is_complete and _reaches(replica, compared)):
+        last = self._last
+        if last.generation != self._leader_generation or (not last.is_complete and _reaches(replica, last)):
             return True
-        can_cover_more = compared.closed_to < self._leader_closed_to <= _closed_to(replica)
-        return not compared.covers_own and can_cover_more
+        can_cover_more = last.closed_to < self._leader_closed_to <= _closed_to(replica)
+        return not last.covers_own and can_cover_more
 
     async def _run(self, replica: Replica) -> None:
         failures = 0
         while self._is_due(replica):
             try:
                 async with self._semaphore:
-                    await self._follow(replica)
+                    await self._sync_once(replica)
                 failures = 0
             except Exception as error:  # noqa: BLE001 - the old files stay, and are compared again
                 failures += 1
@@ -153,16 +153,16 @@ class SegmentSync:
     def _pause_ms(self, failures: int) -> int:
         return min(MAX_PAUSE_MS, FIRST_PAUSE_MS << min(failures - 1, 16))
 
-    async def _follow(self, replica: Replica) -> None:
+    async def _sync_once(self, replica: Replica) -> None:
         """Compare once and copy the differences. Raises KafkaError."""
         here = LastComparison(closed_to=_closed_to(replica), committed_to=replica.partition.high_watermark)
-        there, leaders = await self._describe(wants_sums=False)
-        found = compare(await self._own(replica, is_summed=there.is_summed), leaders)
+        there, leaders = await self._describe_leader(wants_sums=False)
+        found = compare(await self._own_segments(replica, is_summed=there.is_summed), leaders)
         if found.differences and not there.is_summed:
-            there, leaders = await self._describe(wants_sums=True)
-            found = compare(await self._own(replica, is_summed=True), leaders)
+            there, leaders = await self._describe_leader(wants_sums=True)
+            found = compare(await self._own_segments(replica, is_summed=True), leaders)
         for difference in found.differences:
-            await self._take(replica, difference)
+            await self._replace_segments(replica, difference)
         if found.differences:
             logger.info("%r: %d ranges of segments have become the leader's", replica.log, len(found.differences))
         await self._take_cleaned_offset(replica.log, min(there.cleaned_offset, found.end))
@@ -171,18 +171,18 @@ class SegmentSync:
         end_offset = there.snapshot.end_offset if there.snapshot else -1
         is_complete = there.closed_to <= here.closed_to and end_offset <= here.committed_to
         covers_own = self._own_to <= found.end
-        self._compared = LastComparison(there.generation, there.closed_to, end_offset, is_complete, covers_own)
+        self._last = LastComparison(there.generation, there.closed_to, end_offset, is_complete, covers_own)
 
-    async def _describe(self, *, wants_sums: bool) -> tuple[DescribeFilesResponse, list[SegmentSum]]:
+    async def _describe_leader(self, *, wants_sums: bool) -> tuple[DescribeFilesResponse, list[SegmentSum]]:
         """Return the leader's first response, and the segments of all its responses."""
-        first = there = await self._ask_for_files(0, wants_sums=wants_sums)
+        first = there = await self._describe_files(0, wants_sums=wants_sums)
         segments = list(there.segments)
         while there.segments and segments[-1].next_offset < first.closed_to:
-            there = await self._ask_for_files(segments[-1].next_offset, wants_sums=wants_sums)
+            there = await self._describe_files(segments[-1].next_offset, wants_sums=wants_sums)
             segments += there.segments
         return first, segments
 
-    async def _ask_for_files(self, since: int, *, wants_sums: bool) -> DescribeFilesResponse:
+    async def _describe_files(self, since: int, *, wants_sums: bool) -> DescribeFilesResponse:
         request = DescribeFiles(
             name=self._name, topic_id=self._state.topic_id, replica_id=self._config.broker_id,
             leader_epoch=self._state.leader_epoch, since=since, wants_sums=wants_sums,
@@ -190,8 +190,8 @@ class SegmentSync:
         answer: DescribeFilesResponse = await self._ask(self._state.leader, request)
         return answer
 
-    async def _own(self, replica: Replica, *, is_summed: bool) -> list[SegmentSum]:
-        """Return this log's closed segments below the high watermark; it can be cancelled between the reads."""
+    async def _own_segments(self, replica: Replica, *, is_summed: bool) -> list[SegmentSum]:
+        """Return this log's closed segments below the high watermark. Can be cancelled between the reads."""
         log, committed, segments = replica.log, replica.partition.high_watermark, list[SegmentSum]()
         limit = READ_BYTES if is_summed else 0
         while True:
@@ -203,7 +203,7 @@ class SegmentSync:
 
     # Copying
 
-    async def _take(self, replica: Replica, difference: Difference) -> None:
+    async def _replace_segments(self, replica: Replica, difference: Difference) -> None:
         log, own, leaders = replica.log, difference.own, difference.leaders
         try:
             for each in leaders:
@@ -223,20 +223,20 @@ class SegmentSync:
     async def _copy(self, replica: Replica, segment: SegmentSum) -> None:
         file = await self._in_thread(lambda: replica.log.replacer.stage(segment.base_offset))
         try:
-            wanted = self._piece_of(segment.base_offset, identity=segment.identity)
-            async for data in self._read(replica, wanted, segment.size_bytes):
+            request = self._file_request(segment.base_offset, identity=segment.identity)
+            async for data in self._read(replica, request, segment.size_bytes):
                 await self._in_thread(partial(file.append, data))
         finally:
             file.close()
 
-    def _piece_of(self, offset: int, *, identity: str = "", snapshot_epoch: int | None = None) -> ReadReplicaFile:
+    def _file_request(self, offset: int, *, identity: str = "", snapshot_epoch: int | None = None) -> ReadReplicaFile:
         return ReadReplicaFile(
             name=self._name, topic_id=self._state.topic_id, replica_id=self._config.broker_id,
             leader_epoch=self._state.leader_epoch, offset=offset, identity=identity, snapshot_epoch=snapshot_epoch,
             position=0,
         )  # fmt: skip
 
-    async def _read(self, replica: Replica, wanted: ReadReplicaFile, size_bytes: int) -> AsyncIterator[bytes]:
+    async def _read(self, replica: Replica, request: ReadReplicaFile, size_bytes: int) -> AsyncIterator[bytes]:
         position, loop = 0, asyncio.get_running_loop()
         listed = replica.config.follower_replication_throttled_replicas
         is_throttled = is_listed(listed, self._name.partition, self._config.broker_id)
@@ -244,7 +244,7 @@ class SegmentSync:
             if is_throttled and (pause := self._throttle.pause(loop.time())):
                 await asyncio.sleep(pause)
                 continue
-            read: ReadReplicaFileResponse = await self._ask(self._state.leader, replace(wanted, position=position))
+            read: ReadReplicaFileResponse = await self._ask(self._state.leader, replace(request, position=position))
             if read.data:
                 yield read.data
                 position += len(read.data)
@@ -258,7 +258,7 @@ class SegmentSync:
             await self._in_thread(lambda: _set_cleaned_offset(log, offset))
 
     async def _take_snapshot(self, replica: Replica, snapshot: SnapshotFile) -> None:
-        """Copy the snapshot, unless this log has one as new or does not cover its end offset and epoch yet."""
+        """Copy the snapshot, unless this log has an equally new one, or does not cover its end offset and epoch yet."""
         log, there = replica.log, SnapshotId(snapshot.end_offset, snapshot.leader_epoch)
         newest = await self._in_thread(log.offset_snapshots.newest_id)
         is_held = log.log_start_offset < there.end_offset <= replica.partition.high_watermark
@@ -270,8 +270,8 @@ class SegmentSync:
             return
         writer = await self._in_thread(partial(log.offset_snapshots.begin, there.end_offset))
         try:
-            wanted = self._piece_of(there.end_offset, snapshot_epoch=there.leader_epoch)
-            async for data in self._read(replica, wanted, snapshot.size_bytes):
+            request = self._file_request(there.end_offset, snapshot_epoch=there.leader_epoch)
+            async for data in self._read(replica, request, snapshot.size_bytes):
                 await self._in_thread(partial(log.offset_snapshots.write, writer, data))
         except BaseException:
             await self._in_thread(partial(log.offset_snapshots.abort, writer))
@@ -295,8 +295,8 @@ def _closed_to(replica: Replica) -> int:
     return min(replica.log.segments[-1].base_offset, replica.partition.high_watermark)
 
 
-def _reaches(replica: Replica, compared: LastComparison) -> bool:
-    return compared.closed_to <= _closed_to(replica) and compared.committed_to <= replica.partition.high_watermark
+def _reaches(replica: Replica, last: LastComparison) -> bool:
+    return last.closed_to <= _closed_to(replica) and last.committed_to <= replica.partition.high_watermark
 
 
 def _discard(log: Log, segments: Sequence[SegmentSum]) -> None:

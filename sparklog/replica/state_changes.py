@@ -118,22 +118,22 @@ class StateChanges:
     def check_controller(self, request: LeaderAndIsr | StopReplica) -> None:
         """Refuse outdated requests; otherwise remember the request's controller epoch and number.
 
-        Raises StaleControllerEpoch if a newer controller epoch or a later request has been seen: the request is from a
-        deposed controller, or a late copy of one that was carried out. Raises StaleBrokerEpoch if the request was meant
-        for this broker before its restart.
+        Raises StaleControllerEpoch after a newer controller epoch or a later request: the sender is a deposed
+        controller, or the request is a late copy. Raises StaleBrokerEpoch if the request was meant for this broker
+        before its restart.
         """
         asked, seen = (request.controller_epoch, request.number), (self._controller_epoch, self._number)
         if asked < seen:
             raise StaleControllerEpoch(f"controller epoch and request {asked} are over: {seen} have been seen")
         own_epoch = self._broker_epoch()
-        if NO_BROKER_EPOCH < request.broker_epoch < own_epoch:  # greater: not known here yet
+        if NO_BROKER_EPOCH < request.broker_epoch < own_epoch:  # a greater one is not known here yet
             raise StaleBrokerEpoch(f"for broker epoch {request.broker_epoch}; this is {own_epoch}")
         self._controller_epoch, self._number = asked
 
     async def become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
         """Lead or follow partitions, and return an error for each failure. Raises as `check_controller` does.
 
-        Runs to its end even if the caller is cancelled, so that it is never half done.
+        Runs to its end even if the caller is cancelled.
         """
         return await self._executor.run(self, partial(self._become, request))
 
@@ -142,7 +142,7 @@ class StateChanges:
         errors: dict[TopicPartition, KafkaError] = {}
         states: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
         for state in request.partitions:
-            if error := self._fenced(state.name, state.leader_epoch) or self._doubled(state):
+            if error := self._fencing_error(state.name, state.leader_epoch) or self._doubled_leader_error(state):
                 errors[state.name] = error
             else:
                 states[state.name] = state
@@ -181,7 +181,7 @@ class StateChanges:
         stopped: list[StopPartition] = []
         for each in request.partitions:
             is_deleted = each.leader_epoch == LEADER_EPOCH_DURING_DELETE
-            if not is_deleted and (error := self._fenced(each.name, each.leader_epoch)):
+            if not is_deleted and (error := self._fencing_error(each.name, each.leader_epoch)):
                 errors[each.name] = error
             else:
                 stopped.append(each)
@@ -189,14 +189,14 @@ class StateChanges:
         return StopReplicaResponse(errors=errors)
 
     async def delete_strays(self, find: Callable[[], Collection[StopPartition]]) -> None:
-        """Delete logs that this broker was not told to delete. Runs to its end like `become`.
+        """Delete stray logs, which no request has deleted. Runs to its end like `become`.
 
-        find: names the logs, once no request is being carried out
+        find: returns the logs; called while no request is carried out
         """
         await self._executor.run(self, partial(self._delete_strays, find))
 
     async def _delete_strays(self, find: Callable[[], Collection[StopPartition]]) -> None:
-        await self._stop_all([each for each in find() if not self._fenced(each.name, each.leader_epoch)])
+        await self._stop_all([each for each in find() if not self._fencing_error(each.name, each.leader_epoch)])
 
     async def _stop_all(self, stopped: Collection[StopPartition]) -> dict[TopicPartition, KafkaStorageError]:
         """Stop partitions; return the errors of logs that could not be deleted."""
@@ -209,13 +209,13 @@ class StateChanges:
                 logger.info("deleting %s: %s", each.name, why)
         return await asyncio.to_thread(self._delete_all, {each.name: None for each in stopped if each.delete})
 
-    def _fenced(self, name: TopicPartition, leader_epoch: int) -> FencedLeaderEpoch | None:
+    def _fencing_error(self, name: TopicPartition, leader_epoch: int) -> FencedLeaderEpoch | None:
         replica = self._replicas.find(name)
         if replica is None or leader_epoch >= replica.partition.leader_epoch:
             return None
         return FencedLeaderEpoch(f"{name}: leader epoch {leader_epoch} is over, it is {replica.partition.leader_epoch}")
 
-    def _doubled(self, state: LeaderAndIsrPartitionState) -> FencedLeaderEpoch | None:
+    def _doubled_leader_error(self, state: LeaderAndIsrPartitionState) -> FencedLeaderEpoch | None:
         """Return an error if the leader epoch has another leader, as after the store has lost the partition's state."""
         replica = self._replicas.find(state.name)
         if replica is None or replica.log.topic_id != state.topic_id:
@@ -228,7 +228,7 @@ class StateChanges:
         return FencedLeaderEpoch(f"{state.name}: leader epoch {state.leader_epoch} has both leaders {sorted(leaders)}")
 
     def _is_moved(self, state: LeaderAndIsrPartitionState) -> bool:
-        """Return whether its present copying must end: there is no replica, or leader or epoch change."""
+        """Return whether the partition's present copying must end: leader or epoch change, or there is no replica."""
         replica = self._replicas.find(state.name)
         if replica is None:
             return True
@@ -282,10 +282,12 @@ class StateChanges:
 
         opened = self._logs.in_threads(open_one, states.values())
         try:
-            self._logs.list_new()
+            self._logs.checkpoint_new_logs()
         except KafkaStorageError as error:  # new logs are not listed yet, so they must not be used
             opened = [each if isinstance(each, KafkaStorageError) or each.log.size_bytes else error for each in opened]
-        self._keep_topics(_kept(states, overrides))  # before anybody leads: others are in sync only afterwards
+        self._keep_topics(
+            _topic_copies(states, overrides)
+        )  # before leadership begins: other replicas are in sync only later
         return dict(zip(states, opened, strict=True))
 
     def _open(self, state: LeaderAndIsrPartitionState, config: TopicConfig) -> _OpenedReplica:
@@ -322,14 +324,14 @@ class StateChanges:
         await asyncio.to_thread(self._keep_topics, topics, known)
 
     async def keep_brokers(self, brokers: Mapping[str, Overrides]) -> None:
-        """Store copies of the keys that were set for brokers at run time, by node."""
+        """Store copies of the broker keys that were set at run time, by node."""
         await asyncio.to_thread(self._logs.keep_brokers, brokers)
 
     def _keep_topics(self, topics: Mapping[str, TopicCopy], known: Mapping[str, UUID] | None = None) -> None:
         self._logs.keep_topics(topics, self._newest_change(), known)
 
     async def close(self) -> None:
-        """Wait for requests that are being carried out: the broker stops."""
+        """Wait for running requests: the broker stops."""
         await self._executor.settled()
 
     # High watermarks on the disk
@@ -359,10 +361,10 @@ class StateChanges:
             self._files.write({folder: {name: high_watermark}})
 
 
-def _kept(
+def _topic_copies(
     states: Mapping[TopicPartition, LeaderAndIsrPartitionState], overrides: Mapping[str, Overrides]
 ) -> dict[str, TopicCopy]:
-    """Return copies of the partitions' topics, as far as the states tell them."""
+    """Return copies of the partitions' topics with the partitions of these states."""
     ids = {name.topic: state.topic_id for name, state in states.items()}
     partitions: dict[str, dict[int, LeaderAndIsrPartitionState]] = {topic: {} for topic in ids}
     for name, state in states.items():

@@ -3,9 +3,9 @@
     leader.replication.throttled.replicas, follower.…   topic key: "*", or PARTITION:BROKER,…
     leader.replication.throttled.rate, follower.…       broker key, in bytes per second
 
-Fetches are held back only while the replica is out of sync, so a throttle by itself never removes a replica from the
-ISR. Sent bytes are a debt, paid off at the rate; while there is debt, throttled replicas send nothing more. A response
-is sent whole, so the rate holds on average.
+Only fetches of out-of-sync replicas are held back, so a throttle by itself never removes a replica from the ISR. Sent
+bytes are a debt, paid off at the rate; while there is debt, throttled replicas send nothing. A response is sent whole,
+so the rate holds on average.
 
 Pure: the time, in seconds, comes with each call.
 """

@@ -1,8 +1,8 @@
-"""Start a coroutine at once instead of on the next turn of the event loop.
+"""Start a coroutine at once instead of in the next iteration of the event loop.
 
-A request that never waits is then answered without creating, scheduling and awaiting a task, which would cost more than
-the request itself. This is like an eager task of Python 3.12, with one difference: until its first wait the coroutine
-runs inside the caller's task, so it must not use the current task before that.
+A request that never waits then needs no task, whose creation and scheduling would cost more than the request itself.
+This is like an eager task of Python 3.12, with one difference: until its first wait the coroutine runs inside the
+caller's task, so it must not use the current task before that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def start(coroutine: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
 def go_on(coroutine: Coroutine[Any, Any, Result], waits_for: Any) -> Generator[Any, Any, Result]:
     """Run the rest of a coroutine that was started with `send` and waits for `waits_for`; wrap it in a task.
 
-    Return what the coroutine returns, and raise what it raises.
+    Returns the coroutine's result, and raises its errors.
     """
     while True:
         try:

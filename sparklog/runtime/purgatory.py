@@ -1,13 +1,13 @@
 """Operations that wait for a condition, each with a time limit (org.apache.kafka.server.purgatory).
 
-A waiting operation is watched under one or more keys. The code that changes what a key stands for calls `check(key)`,
-and every operation under that key tries again: its `attempt` returns the result, or None while there is none yet.
+A waiting operation is watched under one or more keys. Code that changes the state behind a key calls `check(key)`, and
+every operation under that key tries again: its `attempt` returns the result, or None while there is none yet.
 An operation ends exactly once: by its attempt, its time limit, `release_all` or cancellation. Each of these removes
 the operation completely.
 
-Operations try again at once, but few of them in one turn of the event loop: a key may have thousands, and each that
-ends has an answer to build. The others try in the next turns, in the order of the checks. The turns are counted in
-steps, not in time, so that a simulation is the same each time. The step limit works only if an attempt checks the
+Operations try again at once, but only some of them in one iteration of the event loop: a key may have thousands, and
+each that ends has a response to build. The others try in the next iterations, in the order of the checks. An iteration
+is limited by steps, not by time, so that simulations are deterministic. The limit holds only if an attempt looks at the
 changed key alone. `watch` passes that key.
 
 All methods run on one event loop. An attempt must not wait and must not call `check`.
@@ -39,7 +39,7 @@ class _DelayedOperation:
         self.size = size
 
     def try_to_end(self, key: Any) -> int:
-        """Return the steps that it took."""
+        """Try to end the operation, and return the steps that this took."""
         if self.ended.done():
             return 0
         try:
@@ -59,12 +59,12 @@ class Purgatory(Generic[Key]):
     def __init__(self) -> None:
         self._watched: dict[Key, dict[_DelayedOperation, None]] = {}
         self._checked: OrderedDict[Key, None] = OrderedDict()
-        """Keys whose operations are to try again."""
+        """Keys whose operations must try again."""
         self._trying: deque[tuple[_DelayedOperation, Key]] = deque()
-        """The operations of one such key that have not tried yet."""
+        """The operations of the current key that have not tried yet."""
         self._steps_left = 0
         self._turn: asyncio.Handle | None = None
-        """Begins the next turn, if this one has taken steps."""
+        """The scheduled beginning of the next iteration's steps; None if this iteration has taken none."""
         self.waiting = 0
         """Number of waiting operations; any thread may read it."""
         self.is_released = False
@@ -99,7 +99,7 @@ class Purgatory(Generic[Key]):
             self._forget(watched, operation)
 
     def check(self, key: Key) -> None:
-        """Let every operation under `key` try again, the first of them now."""
+        """Let every operation under `key` try again, the first of them at once."""
         if key in self._watched:
             self._checked[key] = None
             if self._turn is None:
@@ -117,7 +117,7 @@ class Purgatory(Generic[Key]):
             self._try_some()
 
     def _try_some(self) -> None:
-        """Let operations try until all have, or this turn's steps are taken."""
+        """Let operations try until all have tried, or this iteration's steps are used up."""
         while self._steps_left > 0:
             if self._trying:
                 operation, key = self._trying.popleft()
@@ -129,7 +129,7 @@ class Purgatory(Generic[Key]):
                 break
 
     def release_all(self) -> None:
-        """End every operation as if timed out, and let none wait from now on: the broker stops."""
+        """End every operation as if timed out, and let no later one wait: the broker stops."""
         self.is_released = True
         for watchers in self._watched.values():
             for operation in watchers:

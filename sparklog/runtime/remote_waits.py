@@ -1,8 +1,8 @@
 """Remote time of a request: its waits for other clients' records, other replicas or members of its group.
 
-That time is neither the broker's nor the network's (RemoteTimeMs of kafka.network.RequestMetrics), and the request does
-no work meanwhile. The code that runs requests sets `OBSERVER` in each request's context; the code that lets a request
-wait wraps the wait in `waiting_for_others`.
+Remote time (RemoteTimeMs of kafka.network.RequestMetrics) is not the broker's time, as the request does no work
+meanwhile. The code that runs requests sets `OBSERVER` in each request's context. The code that lets a request wait
+wraps the wait in `waiting_for_others`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Protocol
 
 
 class WaitObserver(Protocol):
-    """Is called when a request starts and stops waiting; also for waits in background work that the request started."""
+    """Observes the waits of a request, including waits in background work that the request started."""
 
     def wait_begins(self) -> None:
-        """Take the beginning of a wait; another may be under way."""
+        """Record the beginning of a wait; others may be in progress."""
         ...
 
     def wait_ends(self) -> None:
-        """Take the end of a wait."""
+        """Record the end of a wait."""
         ...
 
 
@@ -50,7 +50,7 @@ class WorkTimer:
 
     @property
     def local_s(self) -> float:
-        """Seconds of work until now; waits that have not ended count."""
+        """Seconds of work until now; waits in progress count as work."""
         return monotonic() - self._began - self.remote_s
 
 

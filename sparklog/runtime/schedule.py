@@ -1,7 +1,7 @@
 """Periodic work on the event loop, with one task per kind of work.
 
 The next run starts one interval after the last one ended, so runs never overlap. A failed run is logged, and the next
-one follows as usual: a later run must be able to make up for it.
+one follows as usual: a later run must repair what an earlier one missed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs work on a resource, such as a file, that only one caller at a time may change.
 
-A cancelled caller stops waiting; its work runs to its end, and the next work for the key still waits for it. So no
-resource is closed or removed while a thread writes to it.
+A cancelled caller stops waiting. Its work still runs to its end, and later work for the key waits for it. So a resource
+is never closed or removed while a thread writes to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SerialExecutor:
 
         task = asyncio.create_task(run_next())
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
         return await asyncio.shield(task)
 
     async def run_in_thread(self, key: Hashable, work: Callable[[], Result]) -> Result:
@@ -43,7 +43,7 @@ class SerialExecutor:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _ended(self, task: asyncio.Task[object]) -> None:
+    def _on_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # mark it as retrieved: a cancelled caller no longer does
+            task.exception()  # mark it as retrieved, in place of a cancelled caller

@@ -44,11 +44,11 @@ class Slices:
         self._slice_ends: float | None = None
         """End of the slice of the requests that have begun in this iteration of the event loop."""
         self.few = asyncio.Semaphore(FEW)
-        """Hold it while a large request with many names is in memory. Such a request takes many times its bytes there,
-        and serving more of them at once makes none faster."""
+        """Held while a large request with many names is in memory. Such a request takes many times its bytes there, and
+        serving several at once makes none faster."""
 
     async def in_thread(self, do: Callable[[], Outcome]) -> Outcome:
-        """Return what `do` returns in a thread, one at a time: the event loop waits for every thread that computes."""
+        """Return the result of `do`, run in a thread, one at a time: computing threads slow the event loop."""
         async with self._thread:
             return await asyncio.to_thread(do)
 
@@ -68,20 +68,20 @@ class Slices:
         self._slice_ends = None
 
     async def give_way(self) -> None:
-        """Let other tasks run, first those that gave way earlier."""
+        """Let other tasks run; those that gave way earlier come first."""
         async with self._turn:
             await asyncio.sleep(0)
 
     async def each_if_many(
         self, items: Sequence[Item], do: Callable[[Item], Awaitable[Outcome]], few: int = 100
     ) -> list[Outcome]:
-        """Return as `each` does, but process up to `few` items in one go, however long that takes."""
+        """Return as `each` does, but process up to `few` items in one slice."""
         return [await do(item) for item in items] if len(items) <= few else await self.each(items, do)
 
     async def each(self, parts: Iterable[Part], do: Callable[[Part], Awaitable[Outcome]]) -> list[Outcome]:
-        """Return what `do` returns for each part, in order. A part should take a few milliseconds at most."""
+        """Return the result of `do` for each part, in order. A part should take a few milliseconds at most."""
         outcomes = []
-        time = asyncio.get_running_loop().time  # virtual time in simulations, which must not depend on the machine
+        time = asyncio.get_running_loop().time  # virtual time in simulations, so that they are deterministic
         began = time()
         for part in parts:
             outcomes.append(await do(part))

@@ -1,23 +1,23 @@
-"""The shape of a state machine whose state is kept in a log: the machine decides, a shell carries out.
+"""State machines whose state is kept in a log: the machine decides, and a shell carries out the decisions.
 
     decide    a method for each request: `decide(request, now) -> Decision`. It reads the state and returns the records
               to write, the replies to send and the timers to set. It never waits and does no I/O.
-    replay    `replay(record)` alone changes the state that the log keeps. The shell replays each record after the
+    replay    only `replay(record)` changes the state that the log keeps. The shell replays each record after the
               append; loading the log after a failover is the same replay.
 
-State that the log does not keep (waiting requests, running timers) changes while the machine decides. It is lost with
-the machine, and clients retry.
+Other state (waiting requests, running timers) changes while the machine decides. It is lost with the machine, and
+clients retry.
 
 The shell carries out a Decision in this order, steps 1 to 3 before the next decision:
 
     1. append the records as one batch: all or none
     2. replay them
-    3. set and cancel timers, in order; not if the append failed: the members concerned are still there
+    3. set and cancel timers, in order, unless the append failed
     4. once the records are committed or have failed: send the replies, call `written` if `then` is set, and answer the
        request with the response or the error. Without records, once all earlier records are committed or have failed.
        Effects begin once the records are committed; they are dropped if the records have failed
 
-So a reply to a waiting request must not depend on the records of the same Decision: such a reply is sent when `written`
+So the reply to a waiting request must not depend on the records of the same Decision. Send such a reply when `written`
 reports that they are committed.
 """
 
@@ -65,7 +65,7 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 class Decision(Struct, Generic[Record, Response], frozen=True, kw_only=True):
-    """What the shell must do for one request or event."""
+    """The actions of the shell for one request or event."""
 
     response: Response | None = None
     """None: the request waits, and a later `Reply` to its ticket answers it."""
@@ -73,13 +73,13 @@ class Decision(Struct, Generic[Record, Response], frozen=True, kw_only=True):
     replies: Sequence[Reply] = ()
     timers: Sequence[Timer] = ()
     effects: Sequence[Any] = ()
-    """Work outside the log that follows from committed records, such as requests to other brokers."""
+    """Work outside the log that begins once the records are committed, such as requests to other brokers."""
     then: Any = None
     """Event to pass to `written` when the records are committed or have failed; None: no call."""
     producer: ProducerIdAndEpoch | None = None
     """The producer in whose transaction the records are written; None: in no transaction."""
     verification: Any = None
-    """With `producer`: what the log wants to see before it begins a transaction (log/producers/verifications.py)."""
+    """With `producer`: the verification that the log needs to begin a transaction (log/producers/verifications.py)."""
 
 
 class DecisionBuilder(Generic[Record]):
@@ -119,7 +119,7 @@ class DecisionBuilder(Generic[Record]):
         self.effects.append(effect)
 
     def decide(self, response: Response | None = None) -> Decision[Record, Response]:
-        """Return the Decision of what was collected. response: of the request; None: it waits"""
+        """Return the collected Decision. response: of the request; None: the request waits"""
         return Decision(
             response=response,
             records=self.records,
@@ -131,16 +131,16 @@ class DecisionBuilder(Generic[Record]):
 
 
 class StateMachine(Protocol[Record]):
-    """Methods that a shell needs of a machine, beside those for requests."""
+    """The methods of a machine that a shell calls, besides those for requests."""
 
     def replay(self, record: Record) -> None:
         """Apply a record of the log to the state."""
         ...
 
     def timer_fired(self, key: Any, now_ms: int) -> Decision[Record, Any]:
-        """Return what follows from a timer that has run out."""
+        """Decide after a timer has run out."""
         ...
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[Record, Any]:
-        """Return what follows once a Decision's records are committed (`error`: None) or failed; event: its `then`."""
+        """Decide after a Decision's records are committed (`error`: None) or have failed. event: its `then`"""
         ...

@@ -25,8 +25,8 @@ from urllib.parse import quote
 from uuid import UUID
 
 from sparklog.base.errors import ConfigError, NetworkException, RegistryError
-from sparklog.base.fetching import HttpResponse, ask, without_query
 from sparklog.base.pem import read_pem
+from sparklog.base.urls import HttpResponse, ask, without_query
 from sparklog.schemas.framing import SchemaId
 from sparklog.schemas.registry_options import RegistryOptions
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jwt
 
 from sparklog.base.errors import ConfigError, KafkaError, NetworkException
-from sparklog.base.fetching import TIMEOUT_S, check_url, fetch, in_thread_for, path_of, without_query
+from sparklog.base.urls import TIMEOUT_S, check_url, fetch, in_thread_for, path_of, without_query
 from sparklog.runtime.remote_waits import waiting_for_others
 
 KEY = "sasl.oauthbearer.jwks.endpoint.url"

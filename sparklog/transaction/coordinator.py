@@ -310,7 +310,7 @@ class TransactionCoordinator:
             for name in runtime.shard.transactions.timed_out(self._clock.time_ms(), ids):
                 try:
                     fresh = await self._fresh_producer_id(runtime, name)
-                    await runtime.do(runtime.shard.transactions.abort_timed_out(name, fresh, self._clock.time_ms()))
+                    await runtime.write(runtime.shard.transactions.abort_timed_out(name, fresh, self._clock.time_ms()))
                 except KafkaError as error:
                     logger.warning(
                         "the transaction of %r is past its timeout, and could not be aborted: %s", name, error
@@ -330,8 +330,8 @@ class TransactionCoordinator:
     def _expiring(self, runtime: Runtime) -> Callable[[Sequence[str]], Awaitable[None]]:
         async def expire_some(ids: Sequence[str]) -> None:
             try:
-                await runtime.do(runtime.shard.transactions.expire(self._clock.time_ms(), ids))
-                await runtime.do(runtime.shard.sinks.expire(self._clock.time_ms(), ids))
+                await runtime.write(runtime.shard.transactions.expire(self._clock.time_ms(), ids))
+                await runtime.write(runtime.shard.sinks.expire(self._clock.time_ms(), ids))
             except KafkaError as error:
                 logger.error("transactional ids could not be deleted, and will be next time: %s", error)
 

@@ -180,7 +180,7 @@ class SinkCoordinator:
         sinks = runtime.shard.sinks
         for name in sinks.timed_out(now_ms, ids):
             try:
-                await runtime.do(sinks.abort_timed_out(name, now_ms))
+                await runtime.write(sinks.abort_timed_out(name, now_ms))
             except KafkaError as error:
                 logger.warning("the batch of sink %r is past its timeout, and could not be aborted: %s", name, error)
             else:

@@ -1,8 +1,8 @@
 """The records of `__transaction_state` as values, and their encoding and decoding.
 
-The key is a transactional id, the value all that the coordinator knows of it. A record without a value is a tombstone:
-the id no longer exists. Values are written in version 1, as by Kafka 4 with transaction.version 1 or higher; version 0
-can be read. Keys of other types and values of newer versions are skipped, as by Kafka.
+The key is a transactional id, the value its whole state. A record without a value is a tombstone: the id no longer
+exists. Values are written in version 1, as by Kafka 4 with transaction.version 1 or higher; version 0 can be read. Keys
+of other types and values of newer versions are skipped, as in Kafka.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TransactionValue:
 
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the change that this record describes; the same one for most changes."""
+    """The producer id before the change that this record describes; most changes keep it."""
     next_producer_id: int = NO_PRODUCER_ID
     """The producer id after the end of the transaction, if the epochs of the present one are exhausted."""
     producer_epoch: int
@@ -66,7 +66,7 @@ class TransactionValue:
     client_transaction_version: int = 0
     """2 if the change came from a client that has a new epoch for each transaction (KIP-890), otherwise 0."""
     last_producer_epoch: int = NO_EPOCH
-    """The epoch by which the producer may ask for the present one again; -1: nobody may. Not in Kafka's records."""
+    """The epoch with which the producer may request the present epoch again; -1: none. Not in Kafka's records."""
     sink: SinkValue | None = None
     """Set for a sink, whose batches have many producers; `producer_id` is the first of them. Not in Kafka's records."""
 

@@ -38,10 +38,10 @@ _OWN = (
     FieldSchema("lastProducerEpoch", "int16", since=1, tag=10_000, default=-1),
     FieldSchema("sink", _SINK, since=1, tag=10_001),
 )
-"""Fields that Kafka does not have. Their tags are far from those that Kafka may still give away."""
+"""Fields that Kafka does not have. Their tags are far above those that Kafka may still assign."""
 
 TRANSACTION_LOG = 0
 """The record type of all keys."""
 KAFKA_TRANSACTION_TOPIC: Kinds = {TRANSACTION_LOG: (_KEY, MessageSchema(_VALUE, versions=1, flexible_since=1))}
-"""What Kafka knows, and prints."""
+"""The fields that Kafka knows, and its tools print."""
 TRANSACTION_TOPIC: Kinds = {TRANSACTION_LOG: (_KEY, MessageSchema(_VALUE + _OWN, versions=1, flexible_since=1))}

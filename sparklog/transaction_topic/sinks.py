@@ -1,7 +1,7 @@
-"""What sparklog keeps of a sink beside Kafka's fields of a transactional id (transaction/sink_machine.py).
+"""The state of a Spark sink, beside Kafka's fields of a transactional id (transaction/sink_machine.py).
 
-A sink's batch has many producers. They are kept as packed bytes, since every change of the batch writes all of them
-again: for each producer its id, its epoch and its role; then a bitmap of the partitions of each chosen one. Bit `n`,
+A sink's batch has many producers. They are stored as packed bytes, since every change of the batch writes all of them
+again: for each producer its id, epoch and role; then a bitmap of the partitions of each chosen producer. Bit `n`,
 counted from the lowest bit of the first byte, stands for the n-th partition of the record.
 """
 
@@ -27,12 +27,12 @@ _NAMES = {
 
 
 class SinkProducerRole(IntEnum):
-    """What a producer id of a sink is in the present batch."""
+    """The role of a sink's producer id in the present batch."""
 
     SPARE = 0
-    """Nothing: an id of an earlier batch that a task of this one may get."""
+    """An id of an earlier batch, which a task of the present one may get."""
     JOINED = 1
-    """A task attempt has it; its records are dropped unless the commit names it."""
+    """A task attempt writes with it; its records are aborted unless the commit names it."""
     CHOSEN = 2
     """The commit names it."""
 
@@ -54,7 +54,7 @@ class SinkValue:
     run_id: str
     """The run of the query that has written last; NO_RUN if it has given up its batch."""
     former_run_ids: Sequence[str] = ()
-    """Earlier runs, the newest last: each was replaced or has given up, and may not write any more."""
+    """Earlier runs, the newest last. Each was replaced or has given up, and must not write any more."""
     batch_id: int = NO_BATCH
     """The batch that is open or about to end; otherwise the last one."""
     committed_batch_id: int = NO_BATCH
@@ -62,7 +62,7 @@ class SinkValue:
     """The last batch that was committed, and the run that did it."""
     winner_id: int = -1
     winner_epoch: int = -1
-    """One of the producers that the last commit named, -1 for none: tells its repetition from another commit."""
+    """One of the producers that the last commit named, by which a repeated commit is recognized; -1: none."""
     is_one_off: bool = False
     """The sink has only one batch, and expires as other transactional ids do."""
     producers: Sequence[SinkProducer] = ()

@@ -1,4 +1,4 @@
-"""What each broker of a cluster on one machine is started with."""
+"""The settings of each broker of a cluster on one machine."""
 
 from __future__ import annotations
 

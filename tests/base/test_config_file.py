@@ -54,13 +54,13 @@ def test_arguments_beat_the_environment_which_beats_the_file(load) -> None:
         ("retention.ms = 5\n", "broker.toml:1: unknown key 'retention.ms'; did you mean log.retention.ms?"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_file_is_told_with_its_line(load, content: str, said: str) -> None:
+def test_an_error_in_a_file_names_its_line(load, content: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(content)
     assert said in str(caught.value)
 
 
-def test_what_is_wrong_elsewhere_is_told_with_its_place(load) -> None:
+def test_an_error_elsewhere_names_its_place(load) -> None:
     with pytest.raises(ConfigError, match=r"^SPARKLOG_CONFIG_BROKER_IDS: unknown key 'broker\.ids'"):
         load("", {"SPARKLOG_CONFIG_BROKER_IDS": "1"})
     with pytest.raises(

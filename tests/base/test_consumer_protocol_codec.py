@@ -106,7 +106,7 @@ def test_other_bytes_are_refused_or_read_but_do_no_harm(data: bytes) -> None:
             continue
 
 
-def test_what_a_later_version_adds_is_left_unread_and_nothing_at_all_is_no_assignment() -> None:
+def test_fields_of_later_versions_are_ignored_and_empty_bytes_are_an_empty_assignment() -> None:
     data = write_subscription(Subscription(topics=["t"]))
     assert read_subscription((9).to_bytes(2, "big") + data[2:] + b"more") == read_subscription(data)
     assert read_assignment(b"") == Assignment(partitions=())

@@ -1,4 +1,4 @@
-"""A broker's configuration at run time, and what cannot be part of it."""
+"""A broker's configuration at run time, and the keys that it ignores."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_defaults_of_topics_may_all_change() -> None:
     ("name", "value", "why"),
     [("num.partitions", "3", "read-only"), ("log.segment.bytes", "x", "whole number"), ("no.such", "1", "unknown key")],
 )
-def test_what_another_version_may_have_left_in_the_store_is_ignored(
+def test_keys_of_another_version_in_the_store_are_ignored(
     name: str, value: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = DynamicConfig(BrokerConfig())

@@ -1,4 +1,4 @@
-"""Errors: what a client is told."""
+"""Errors, as clients receive them."""
 
 from __future__ import annotations
 

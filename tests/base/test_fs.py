@@ -1,4 +1,4 @@
-"""One suite for every file system: what the log relies on."""
+"""One suite for every file system: the properties that the log relies on."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ReadContract:
         assert not read_fs.exists(f"{root}/a/nothing")
         assert not read_fs.exists(f"{root}/nothing/file")
 
-    def test_what_is_not_there_is_not_found(self, read_fs: ReadFs, root: str) -> None:
+    def test_a_missing_file_is_not_found(self, read_fs: ReadFs, root: str) -> None:
         with pytest.raises(FileNotFoundError):
             read_fs.open_read(f"{root}/a/nothing")
         with pytest.raises(FileNotFoundError):
@@ -210,7 +210,7 @@ class TestLocalFs(WriteContract):
     def root(self, tmp_path: Path) -> str:
         return str(tmp_path)
 
-    def test_a_file_is_closed_when_nobody_holds_it(self, tmp_path: Path) -> None:
+    def test_a_file_is_closed_with_its_last_reference(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"1")
         descriptor = LocalFs().open_read(f"{tmp_path}/file").fileno()
         assert LocalFs().open_read(f"{tmp_path}/file").fileno() == descriptor
@@ -244,7 +244,7 @@ class TestArrowFs(ReadContract):
 
 
 class TestPowerCuts:
-    """What `MemoryFs` promises about a power cut."""
+    """The promises of `MemoryFs` about a power cut."""
 
     SEEDS = range(200)
 

@@ -1,4 +1,4 @@
-"""What `listeners` and the keys that go with it mean, and what is wrong with them."""
+"""The meaning of `listeners` and the keys that belong to it, and their errors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_port_may_be_shared_by_ipv4_and_ipv6_and_any_free_one_by_all() -> None
         ("PLAINTEXT://[::]:1", "", r"\[::\]:1 of PLAINTEXT is no address that clients can connect to"),
     ],
 )
-def test_what_is_wrong_is_told(listeners: str, advertised: str, said: str) -> None:
+def test_errors_name_the_fault(listeners: str, advertised: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse(listeners, advertised)
 
@@ -81,6 +81,6 @@ def test_what_is_wrong_is_told(listeners: str, advertised: str, said: str) -> No
         (("A:SSL",), "no security protocol is known for PLAINTEXT"),
     ],
 )
-def test_what_is_wrong_with_the_map_is_told(protocol_map: tuple[str, ...], said: str) -> None:
+def test_an_error_in_the_protocol_map_names_the_fault(protocol_map: tuple[str, ...], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse("PLAINTEXT://h:1", protocol_map=protocol_map)

@@ -1,4 +1,4 @@
-"""Messages and values are made of one another by the names of their fields."""
+"""Conversion between messages and values by the names of their fields."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_topic_and_partition_are_one_value_and_an_id_is_read_from_text() -> None
     assert offset == group.OffsetToCommit(partition=TopicPartition("t", 1), offset=9, leader_epoch=0, topic_id=TOPIC_ID)
 
 
-def test_what_is_absent_has_the_default_of_the_value() -> None:
+def test_an_absent_field_has_the_default_of_the_value() -> None:
     asked = commit()
 
     assert asked.generation_or_epoch == group.NO_GENERATION
@@ -68,7 +68,7 @@ def test_pairs_and_mappings_are_lists_of_messages() -> None:
     ]
 
 
-def test_what_is_no_id_is_refused() -> None:
+def test_an_invalid_id_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="'seven' is no topic id"):
         commit(topic_id="seven")
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sparklog.base.murmur2 import murmur2, partition_for_key
 from sparklog.base.murmur2_column import murmur2_column, partition_column
 
-# What org.apache.kafka.common.utils.UtilsTest.testMurmur2 expects.
+# The values that org.apache.kafka.common.utils.UtilsTest.testMurmur2 expects.
 KNOWN = {
     b"21": -973932308,
     b"foobar": -790332482,

@@ -119,7 +119,7 @@ async def test_what_could_not_be_deleted_with_its_topic_goes_later(world: GroupW
     if how == "loaded":
         world.move()
     else:
-        await world.host.do(world.host.shard.expire(world.clock.time_ms()))
+        await world.host.write(world.host.shard.expire(world.clock.time_ms()))
     assert dict(world.host.shard.offsets.of("g")) == {}
 
 
@@ -127,9 +127,9 @@ async def test_the_end_of_a_topic_leaves_what_was_committed_for_its_successor(wo
     old = world.topics.find("orders").topic_id
     world.topics.make_again("orders")
     await begin_commit(world, 3)
-    await world.host.do(world.host.shard.delete_topics({"orders": old}))
+    await world.host.write(world.host.shard.delete_topics({"orders": old}))
     assert fetch(world) == {ORDERS: 3}
-    await world.host.do(world.host.shard.delete_topics({"orders": world.topics.find("orders").topic_id}))
+    await world.host.write(world.host.shard.delete_topics({"orders": world.topics.find("orders").topic_id}))
     assert fetch(world) == {}
 
 
@@ -141,5 +141,5 @@ async def test_a_commit_without_an_id_goes_with_its_topic(
     await begin_commit(world, 3)
     successor = SimTopic("orders", range(8), UUID(int=10)) if has_successor else None
     monkeypatch.setattr(type(world.topics), "find", lambda *_: successor)
-    await world.host.do(world.host.shard.delete_topics({"orders": UUID(int=9)}))
+    await world.host.write(world.host.shard.delete_topics({"orders": UUID(int=9)}))
     assert dict(world.host.shard.offsets.of("g")) == {}

@@ -35,7 +35,7 @@ BROKEN = ("1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na 0 x\n", "x\n", "0\n
 
 
 @pytest.mark.parametrize("content", BROKEN)
-def test_what_does_not_parse_is_corrupt(tmp_path: Path, content: str) -> None:
+def test_a_checkpoint_that_does_not_parse_is_corrupt(tmp_path: Path, content: str) -> None:
     path = tmp_path / "checkpoint"
     path.write_text(content)
     with pytest.raises(CorruptCheckpoint):
@@ -70,7 +70,7 @@ def test_a_power_cut_leaves_the_old_checkpoint_or_the_new_one() -> None:
         assert left.read_at(0, left.size) in (b"old" * 100, b"new" * 200)
 
 
-def test_whose_a_directory_is(tmp_path: Path) -> None:
+def test_a_directory_names_its_owner(tmp_path: Path) -> None:
     assert MetaProperties.read(LocalFs(), str(tmp_path)) is None
     meta = MetaProperties(
         broker_id=3, cluster_id="MkU3OEVBNTcwNTJENDM2Qg", directory_id=MetaProperties.new_directory_id()
@@ -88,11 +88,11 @@ def test_properties_of_older_brokers_are_understood(tmp_path: Path) -> None:
 
 def test_the_marker_of_a_clean_stop_is_taken_once(tmp_path: Path) -> None:
     marker = CleanShutdownMarker(LocalFs(), str(tmp_path))
-    assert not marker.take()
-    marker.put()
+    assert not marker.remove()
+    marker.write()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
-    assert marker.take()
-    assert not marker.take()
+    assert marker.remove()
+    assert not marker.remove()
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[1] / "data" / "golden").glob("*/*.snapshot")), ids=str)

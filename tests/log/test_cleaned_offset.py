@@ -1,4 +1,4 @@
-"""How far a log has been compacted: on the disk, remembered, and lowered before it is cut."""
+"""The cleaned offset: on the disk, in memory, and lowered before a truncation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestCleanedOffset:
         manager.load()
         return manager
 
-    def test_it_is_on_the_disk_and_remembered(self, fs: MemoryFs, log: Log, manager: LogManager) -> None:
+    def test_the_cleaned_offset_is_on_the_disk_and_in_memory(self, fs: MemoryFs, log: Log, manager: LogManager) -> None:
         assert log.cleaned_offset == 0
         log.replacer.set_cleaned_offset(27, log.replacer.describe()[:3])
         assert log.cleaned_offset == 27
@@ -87,13 +87,13 @@ class TestCleanedOffset:
         assert log.cleaned_offset == 100
         assert read_offsets(fs, self.CHECKPOINT) == {}
 
-    def test_it_goes_with_a_deleted_partition(self, fs: MemoryFs, log: Log, manager: LogManager) -> None:
+    def test_a_deleted_partition_loses_its_cleaned_offset(self, fs: MemoryFs, log: Log, manager: LogManager) -> None:
         log.replacer.set_cleaned_offset(27, log.replacer.describe()[:3])
         manager.delete(NAME)
         assert read_offsets(fs, self.CHECKPOINT) == {}
         assert manager.create(NAME, topic_config()).cleaned_offset == 0
 
-    def test_that_of_a_partition_that_cannot_be_opened_is_kept(self, fs: MemoryFs, log: Log) -> None:
+    def test_the_cleaned_offset_of_an_unreadable_partition_is_kept(self, fs: MemoryFs, log: Log) -> None:
         log.replacer.set_cleaned_offset(27, log.replacer.describe()[:3])
         crashed = fs.crash(random.Random(1))
         damaged = crashed.open(f"{FOLDER}/{18:020d}.log")
@@ -119,7 +119,7 @@ class TestCleanedOffset:
     def test_the_gaps_of_compaction_are_no_holes_after_checkpoints_were_lost(
         self, fs: MemoryFs, log: Log, lost: dict[str, bytes | None]
     ) -> None:
-        """Neither at the next start, nor at those after it: the process is killed each time."""
+        """At the next start and at later ones: the process is killed each time."""
         sources = log.replacer.describe()[:3]
         clean(fs, log, 0, 3)
         log.replacer.set_cleaned_offset(sources[-1].base_offset, log.replacer.describe()[:1])

@@ -1,4 +1,4 @@
-"""When compaction is due, why, and of which segments."""
+"""Plans of compaction: when it is due, why, and its segments."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_ratio_has_to_be_exceeded() -> None:
     assert waits.reason == "only 50.0% of 400 bytes have not been compacted, min.cleanable.dirty.ratio is 50%"
     due = plan(log(cleaned_offset=20, configs={"min_cleanable_dirty_ratio": 0.49}))
     assert (due.first_dirty_offset, due.keys_from_offset) == (20, 20)
-    assert bases(due) == [[0, 10], [20, 30]]  # what is clean may hold what has been superseded since
+    assert bases(due) == [[0, 10], [20, 30]]  # clean segments may hold records that are superseded now
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_nothing_uncommitted_unstable_active_or_too_young_is_taken() -> None:
     young = (*SEGMENTS[:2], segment(20, 30, largest=NOW_MS - 9), *SEGMENTS[3:])
     assert bases(plan(log(segments=young, configs={"min_compaction_lag_ms": 10}))) == [[0, 10]]
     assert bases(plan(log(segments=young, configs={"min_compaction_lag_ms": 9}))) == [[0, 10], [20, 30]]
-    # what has been compacted once does not become too young again
+    # compacted segments do not become too young again
     again = log(segments=young, cleaned_offset=30, configs={"min_compaction_lag_ms": 10})
     assert bases(plan(again, force=True)) == [[0, 10], [20, 30]]
 
 
-def test_what_lies_below_the_log_start_counts_as_clean_and_is_not_read() -> None:
+def test_records_below_the_log_start_count_as_clean_and_are_not_read() -> None:
     trimmed = log(log_start_offset=15)
     assert bases(plan(trimmed)) == [[10, 20], [30]]
     assert plan(trimmed).first_dirty_offset == 15

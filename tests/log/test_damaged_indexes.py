@@ -1,4 +1,4 @@
-"""Index files that a disk, or somebody, has changed after a clean stop; and files of records that have gone."""
+"""Index files that a disk or a person has changed after a clean stop, and missing log files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def path(base: int, suffix: str) -> str:
 
 
 def check(log: Log) -> None:
-    """It is read, and found in by offsets and by timestamps, as it was written."""
+    """The log is read, and its records found by offset and timestamp, as they were written."""
     assert offsets_in(read_all(log, max_bytes=700)) == list(range(3 * BATCHES))
     for number in (0, 13, 14, 15, 40, BATCHES - 1):
         assert offsets_in(log.read(3 * number, 1).read()) == [3 * number, 3 * number + 1, 3 * number + 2]
@@ -80,7 +80,7 @@ def test_garbage_behind_an_index_or_in_its_place_costs_nothing(
 
 @given(bases, st.sets(suffixes, min_size=1), st.booleans(), st.data())
 def test_indexes_may_be_cut_anywhere(base: int, which: set[str], whole: bool, data: st.DataObject) -> None:
-    """whole: in front of an entry, so that what is left is an index of fewer batches."""
+    """whole: cut before an entry, so that the rest is an index of fewer batches"""
     fs = closed()
     for suffix in which:
         before = file_content(fs, path(base, suffix))
@@ -147,7 +147,7 @@ def test_records_that_were_flushed_do_not_go_without_a_word(how: str, base: int,
 @pytest.mark.parametrize("base", [0, 90])
 @pytest.mark.parametrize("batches", [0, 1, 8])
 def test_flushed_records_are_missed_in_a_segment_that_is_flushed_in_part(base: int, batches: int) -> None:
-    """Its indexes may not have been flushed, and so prove nothing."""
+    """The segment's indexes may be unflushed, and so prove nothing."""
     fs = closed()
     kept = file_content(fs, path(base, ".log"))
     damaged = kept[: len(kept) // 15 * batches]
@@ -188,7 +188,7 @@ def test_an_index_of_what_was_deleted_or_never_promised_says_nothing() -> None:
 @pytest.mark.parametrize("batches", [1, 2, 8, 14])
 @pytest.mark.parametrize("inside", [0, 40, -30])
 def test_a_closed_segment_that_was_cut_short_is_noticed(base: int, batches: int, inside: int, clean: bool) -> None:
-    """At the end of any batch, or inside one: between two entries of its index, and behind the last."""
+    """The file is cut at the end of any batch or inside one, between two index entries and behind the last."""
     fs = closed()
     kept = file_content(fs, path(base, ".log"))
     rewrite(fs, path(base, ".log"), kept[: len(kept) // 15 * batches + inside])

@@ -1,4 +1,4 @@
-"""Log directories that fail: what goes offline, what stays so, and what is not lost."""
+"""Failing log directories: their logs go offline and stay so, and no record is lost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TestFailingDisks:
         assert offsets_in(read_all(again.get(on_a))) == list(range(before))
         assert again.get(on_b).log_end_offset == 30
 
-    def test_what_a_failed_directory_may_hold_does_not_count_as_deleted(self, fs: MemoryFs, clock: SimClock) -> None:
+    def test_a_partition_that_may_lie_in_a_failed_directory_is_not_deleted(self, fs: MemoryFs, clock: SimClock) -> None:
         told: list[str] = []
         manager = start(fs, clock, on_dir_failure=lambda path, _: told.append(path))
         fill(manager, *ORDERS)
@@ -116,10 +116,10 @@ class TestFailingDisks:
 
     @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
     @pytest.mark.parametrize("is_there", [False, True])
-    def test_wherever_the_disk_fails_no_partition_gets_a_second_folder(
+    def test_no_disk_failure_gives_a_partition_a_second_folder(
         self, clock: SimClock, number: int, *, is_there: bool
     ) -> None:
-        """While it is made or deleted; both are tried again, and then the power fails."""
+        """The disk fails while a partition is created or deleted; both are retried, and then the power fails."""
         name, after, has_failed = TopicPartition("t", 0), 0, True
         while has_failed:
             fs = MemoryFs()
@@ -143,7 +143,7 @@ class TestFailingDisks:
             after += 1
         assert after > 5
 
-    def test_wherever_the_disk_fails_nothing_appended_is_lost(self, clock: SimClock) -> None:
+    def test_no_disk_failure_loses_appended_records(self, clock: SimClock) -> None:
         after = 0
         while True:
             fs = MemoryFs()
@@ -176,7 +176,7 @@ class TestFailingDisks:
         assert after > 50
 
     @pytest.mark.parametrize("work", ["flush", "checkpoint", "read", "retention", "roll"])
-    def test_whatever_finds_out_first(self, fs: MemoryFs, clock: SimClock, work: str) -> None:
+    def test_any_operation_may_detect_the_failure_first(self, fs: MemoryFs, clock: SimClock, work: str) -> None:
         manager = start(fs, clock, config=topic_config(retention_bytes=0))
         fill(manager, *ORDERS)
         log = manager.get(ORDERS[0])

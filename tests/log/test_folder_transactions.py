@@ -1,4 +1,4 @@
-"""Open and aborted transactions, from the files of a folder alone."""
+"""Open and aborted transactions, read from the files of a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sparklog writes is what Apache Kafka wrote when it was given the same batches, byte for byte."""
+"""From the same batches, sparklog writes the same files as Apache Kafka, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small read, which looks at one piece of the file, finds what a walk by headers finds."""
+"""A small read of one piece of the file finds the same batches as a walk by headers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.log.files import LOG, OFFSET_INDEX, segment_name
-from sparklog.log.segment import segment as module
+from sparklog.log.segment import read_segment as module
 from sparklog.log.segment.indexes import OffsetIndex
+from sparklog.log.segment.read_segment import ReadSegment
 from sparklog.log.segment.scan import BatchRange, walk
-from sparklog.log.segment.segment import ReadSegment
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
 from support.runs.seeds import examples

@@ -1,4 +1,4 @@
-"""A log: appending, rolling, reading, finding by time, flushing, cutting off either end."""
+"""A log: appending, rolling, reading, lookups by timestamp, flushing, truncation and retention."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class TestAppend:
             (batch() + batch(timestamp_ms=START_MS - 2000), InvalidTimestamp),
         ],
     )
-    def test_what_is_refused_leaves_nothing(self, fs: MemoryFs, data: bytes, error: type[KafkaError]) -> None:
+    def test_refused_batches_leave_nothing(self, fs: MemoryFs, data: bytes, error: type[KafkaError]) -> None:
         limits = {
             "max_message_bytes": 500,
             "message_timestamp_after_max_ms": 1000,
@@ -130,7 +130,7 @@ class TestAppend:
             log.append(batch(), leader_epoch=0)
         assert log.offset_for_timestamp(START_MS) == TimestampOffset(START_MS, 0, 0)
 
-    def test_who_is_told_of_a_time_finds_its_record(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_timestamp_that_readers_see_has_a_record(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         add, found = SegmentWriter.add, []
 
         def look(segment: SegmentWriter, position: int, size: int, last_offset: int, timestamp_ms: int) -> None:
@@ -290,7 +290,7 @@ class TestRead:
         with pytest.raises(OffsetOutOfRange):
             log.read(offset, 1000)
 
-    def test_an_index_of_another_file_misleads_nobody(self, fs: MemoryFs, log: Log) -> None:
+    def test_an_index_of_another_file_does_not_mislead_reads(self, fs: MemoryFs, log: Log) -> None:
         log.close()
         for name in names(fs, ".index"):
             file = fs.open(f"{FOLDER}/{name}")
@@ -346,7 +346,7 @@ class TestTimestamps:
         assert found is None or found.timestamp_ms == times[found.offset]
         assert latest is not None
         assert latest.timestamp_ms == times[latest.offset]
-        # Opening a log removes the segments below its start; until then they are looked at, as in Kafka.
+        # Opening a log removes the segments below its start; until then lookups include them, as in Kafka.
         assert max(times[start:], default=latest.timestamp_ms) <= latest.timestamp_ms <= max(times)
         assert reopened or latest.timestamp_ms == max(times)
 
@@ -527,7 +527,7 @@ class TestTheEnd:
         assert names(fs, ".snapshot")[-1] == "00000000000000000030.snapshot"
 
     @pytest.mark.skipif(sys.platform != "linux", reason="finds open files in /proc")
-    def test_a_closed_log_has_no_file_open_but_for_who_reads(self, tmp_path: Path) -> None:
+    def test_a_closed_log_has_files_open_only_for_readers(self, tmp_path: Path) -> None:
         log = open_log(LocalFs(), str(tmp_path / "orders-0"), config=topic_config(internal_segment_bytes=150))
         for _ in range(3):
             log.append(batch(3), leader_epoch=0)

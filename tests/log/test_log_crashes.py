@@ -1,4 +1,4 @@
-"""Power cuts: whatever was acknowledged as flushed is there afterwards, and the directory opens (invariant 4)."""
+"""Power cuts: acknowledged flushed records are there afterwards, and the directory opens (invariant 4)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from support.runs.seeds import seeds
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", seeds(80, soak=1_000))
-def test_what_was_flushed_survives_power_cuts(seed: int) -> None:
+def test_flushed_records_survive_power_cuts(seed: int) -> None:
     Life(seed).live(crashes=4)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", seeds(80, soak=1_000))
-def test_what_was_flushed_survives_power_cuts_during_moves(seed: int) -> None:
+def test_flushed_records_survive_power_cuts_during_moves(seed: int) -> None:
     Life(seed, dirs=("/a", "/b", "/c")).live(crashes=8)

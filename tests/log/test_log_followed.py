@@ -1,4 +1,4 @@
-"""A follower's log: it rolls where its leader's has, goes back to a segment, and takes gaps that a cleaner has left."""
+"""A follower's log rolls where its leader's rolled, returns to a former segment, and accepts a cleaner's gaps."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def bases(log: Log) -> list[int]:
 
 
 def log_files(fs: Fs, log: Log) -> dict[int, bytes]:
-    """What the segments hold, by where they begin; none that is empty."""
+    """The contents of the segments that are not empty, by base offset."""
     found = {segment.base_offset: file_content(fs, segment.path(LOG)) for segment in log.segments}
     return {base: data for base, data in found.items() if data}
 
 
 def copy(leader: Log, follower: Log, max_bytes: int = 150) -> None:
-    """Everything that the leader has, as a fetcher does it."""
+    """Copy the leader's whole log, as a fetcher does."""
     while follower.log_end_offset < leader.log_end_offset:
         found = leader.read(follower.log_end_offset, max_bytes, for_replica=True)
         follower.as_follower.follow_segment(found.segment_base_offset)
@@ -158,7 +158,7 @@ def test_retention_of_a_follower_removes_what_lies_below_its_leaders_log_start_a
 
 
 def test_a_log_that_follows_into_a_segment_behind_its_end_ends_where_that_begins() -> None:
-    """A cleaner has left nothing of what was between."""
+    """A cleaner has removed all records in between."""
     fs = MemoryFs()
     remembered: list[int] = []
     log = open_log(fs, write_checkpoints=lambda: remembered.append(log.recovery_point))

@@ -1,7 +1,7 @@
 """kill -9 in the middle of appends, rolls, truncations, checkpoints and openings, over real files.
 
-A process that is killed leaves what it has written in the page cache, so more must be there than after a power cut:
-every batch whose append has returned.
+The page cache survives a killed process, so more must be left than after a power cut: every batch whose append has
+returned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Batches = dict[int, tuple[int, str]]
 
 @dataclass(slots=True)
 class Judge:
-    """What must be there, from what the children have said."""
+    """The expected content of the log, from the output of the children."""
 
     batches: Batches = field(default_factory=dict)
     end: int = 0
@@ -63,7 +63,7 @@ class Judge:
                 self.start = self.most_start = int(start)
 
     def judge(self) -> None:
-        """What the child has found is what must be there; from now on, it is what is there."""
+        """Compare the child's findings with the expected content; from now on they are the expected content."""
         self.opened += 1
         assert self.least_end <= self.found_end
         assert self.start <= self.found_start <= max(self.start, self.most_start)
@@ -85,7 +85,7 @@ class Judge:
 @pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.parametrize("block", seeds(1, soak=4))
-def test_what_was_appended_survives_kills(tmp_path: Path, block: int) -> None:
+def test_appended_records_survive_kills(tmp_path: Path, block: int) -> None:
     chance = random.Random(block)
     judge = Judge()
     command = [sys.executable, "-m", "support.logs.killed_writer", str(tmp_path / "logs")]
@@ -104,7 +104,7 @@ def test_what_was_appended_survives_kills(tmp_path: Path, block: int) -> None:
 
 
 def _follow(lines_of: Iterator[str], judge: Judge, lines: int) -> None:
-    """Listen to one child, and kill it after some of its lines; then hear the rest of what it has said."""
+    """Read the output of one child, kill it after some lines, and read the rest of its output."""
     child = heard = 0
     for line in lines_of:
         heard += not line.startswith("found")

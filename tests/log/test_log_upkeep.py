@@ -1,4 +1,4 @@
-"""What is done for all logs on a schedule: flushes, checkpoints, retention, while others write and read."""
+"""Background tasks of all logs, beside reads and writes: flushes, checkpoints, retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All logs of a broker: found, opened, made, deleted, and whose they are."""
+"""All logs of a broker: finding, opening, creating and deleting them, and their owner."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def clock() -> SimClock:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """Only what nothing refers to goes: a cycle stays."""
+    """No garbage collection: objects in reference cycles stay."""
     gc.disable()
     yield
     gc.enable()
@@ -57,7 +57,7 @@ class MakingTogether(MemoryFs):
 
 
 def two_homes(fs: MemoryFs, clock: SimClock, name: TopicPartition) -> LogManager:
-    """A partition was made again while its directory was left out; orders-1 lies in one."""
+    """A manager with a partition that was created again while its directory was left out; orders-1 lies in one."""
     for path, batches in ("/a", 5), ("/b", 10):
         alone = start(fs, clock, path)
         fill(alone, name, batches=batches)
@@ -96,7 +96,7 @@ class TestLoading:
         assert set(flushed) <= {"/a", "/b"}
         assert len(flushed) < len(ORDERS) * 2
 
-    def test_what_their_segments_hold_open_is_bounded_for_all_logs_together(
+    def test_open_files_of_closed_segments_are_bounded_for_all_logs(
         self, fs: MemoryFs, clock: SimClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(manager_module, "SegmentCache", lambda _: SegmentCache(max_segments=3))
@@ -188,7 +188,7 @@ class TestLoading:
             manager.create(ORDERS[0], topic_config())
         assert fs.exists("/a/orders-0")
 
-    def test_what_is_no_partition_is_left_alone(self, fs: MemoryFs, clock: SimClock) -> None:
+    def test_folders_of_no_partition_are_left_alone(self, fs: MemoryFs, clock: SimClock) -> None:
         fs.make_dir("/a/some folder")
         fs.make_dir("/a/orders-0.0123-future")
         fs.open("/a/cluster.sqlite", create=True)
@@ -260,7 +260,7 @@ class TestDeletion:
         fill(manager, ORDERS[0])
         read_all(manager.get(ORDERS[0]))
         folder = str(tmp_path / "orders-0")
-        assert len(open_files(folder)) == 2  # that of the segment that is written, and one that was read
+        assert len(open_files(folder)) == 2  # the active segment's, and one that was read
 
         manager.delete(ORDERS[0])
 
@@ -279,7 +279,7 @@ class TestDeletion:
         log = manager.create(ORDERS[0], topic_config())
         assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 0, 0)
 
-    def test_what_was_being_deleted_goes_at_the_next_start(self, fs: MemoryFs, clock: SimClock) -> None:
+    def test_a_deletion_is_completed_at_the_next_start(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = start(fs, clock, "/a")
         fill(manager, ORDERS[0])
         manager.delete(ORDERS[0])

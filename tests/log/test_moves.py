@@ -184,7 +184,7 @@ class TestMove:
         assert log_of(start(fs, clock)).offset_snapshots.newest_id().end_offset == 30
 
     def test_the_last_step_copies_little_while_appends_wait(self, manager: LogManager) -> None:
-        """What is written between the last copy and the switch is left to the next step if it is much."""
+        """If much is written between the last copy and the switch, the next step copies it."""
         log = log_of(manager)
         log.configure(topic_config(internal_segment_bytes=1 << 30))
         manager.moves.begin(NAME, "/b")
@@ -251,7 +251,7 @@ class TestThreads:
         assert fs.found == [before, before]
 
     def test_readers_and_writers_in_other_threads_notice_nothing(self, tmp_path: Path, clock: SimClock) -> None:
-        """Files of closed segments are opened again and again, so that some are looked for where they just were."""
+        """Files of closed segments are opened again and again, so that some lookups use a former path."""
         paths = [f"{tmp_path}/{name}" for name in "ab"]
         manager = start(LocalFs(), clock, *paths, config=topic_config(file_delete_delay_ms=0))
         fill(manager, NAME, batches=40)
@@ -334,7 +334,7 @@ class TestWhere:
 
     def test_a_full_target_is_refused(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = full(fs, clock)
-        manager.tasks.look_for_room()
+        manager.tasks.check_free_space()
         with pytest.raises(KafkaStorageError, match="is full"):
             manager.moves.begin(NAME, "/b")
 
@@ -504,7 +504,7 @@ def last_base(log: Log) -> str:
 
 
 def full(fs: MemoryFs, clock: SimClock) -> LogManager:
-    """A manager with orders-0 in /a, and a /b that has no room."""
+    """A manager with orders-0 in /a, and without room in /b."""
     manager = start(fs, clock)
     fill(manager, NAME, batches=20)
     fs.fail_under("/b", errno.ENOSPC)

@@ -1,4 +1,4 @@
-"""Snapshots of a compacted log: there whole or not at all, used only while the log is the one that they are of."""
+"""Snapshots of a compacted log are complete or missing, and are used only while they fit the log."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def offsets_in(snapshot: Snapshot | None) -> list[int]:
     ]
 
 
-def test_what_is_installed_is_read_back_after_a_start_too() -> None:
+def test_an_installed_snapshot_is_read_back_after_a_start_too() -> None:
     fs = MemoryFs()
     log = open_log(fs)
     append(log, *"abcdefghij")
@@ -102,7 +102,7 @@ def test_a_newer_one_takes_the_place_of_the_older() -> None:
 
 
 @pytest.mark.parametrize("ends_at", [3, 5, 7])
-def test_it_goes_when_the_log_is_cut_below_its_end(ends_at: int) -> None:
+def test_a_truncation_below_its_end_removes_a_snapshot(ends_at: int) -> None:
     log = open_log(MemoryFs())
     append(log, *"abcdefgh")
     install(log, 5, [1, 4])
@@ -112,7 +112,7 @@ def test_it_goes_when_the_log_is_cut_below_its_end(ends_at: int) -> None:
     assert (newest(log) is None) == (ends_at < 5)
 
 
-def test_it_goes_when_a_start_finds_less_of_the_log() -> None:
+def test_a_start_that_finds_a_shorter_log_removes_a_snapshot() -> None:
     fs = MemoryFs()
     log = open_log(fs)
     append(log, *"abcdefgh")
@@ -148,7 +148,7 @@ def test_one_of_another_history_than_the_log_s_is_refused() -> None:
     ],
     ids=["beyond its end", "out of order", "torn", "damaged", "transactional"],
 )
-def test_what_is_no_snapshot_leaves_nothing_behind(data: bytes, error: type[Exception]) -> None:
+def test_an_invalid_snapshot_leaves_nothing_behind(data: bytes, error: type[Exception]) -> None:
     fs = MemoryFs()
     log = open_log(fs)
     append(log, *"abcdefgh")

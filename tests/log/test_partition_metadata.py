@@ -1,4 +1,4 @@
-"""`partition.metadata`: which topic a partition's folder is of."""
+"""`partition.metadata`: the topic id of a partition's folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fs() -> MemoryFs:
 
 
 def start(fs: MemoryFs) -> LogManager:
-    fs._locks.clear()  # whoever had the directory before is gone
+    fs._locks.clear()  # the former broker is gone
     manager = LogManager(fs, ("/logs",), BrokerConfig(topic_defaults=topic_config()), SimClock(START_MS))
     manager.load()
     return manager

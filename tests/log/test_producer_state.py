@@ -1,4 +1,4 @@
-"""What a log remembers of its producers: which batches it takes, over rolls, truncations, retention and openings."""
+"""Producer state: the batches that a log accepts, over rolls, truncations, retention and openings."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TestSequences:
             send(again, numbered(LAST_SEQUENCE - 2), *request[1:])
         assert send(again, numbered(4)) == (8, 8, False)
 
-    def test_of_a_refused_batch_nothing_is_remembered(self, log: Log) -> None:
+    def test_a_refused_batch_changes_no_producer_state(self, log: Log) -> None:
         send(log, numbered(0))
         known = log.producers
         with pytest.raises(OutOfOrderSequenceNumber):
@@ -171,10 +171,10 @@ Written = tuple[int, int, int, int, int]
 
 
 class ProducersOfALog(RuleBasedStateMachine):
-    """Producers that send in order, again, too early and with old epochs, to a log that lives its life.
+    """Producers that send in order, again, too early and with old epochs, to a log with rolls, truncations and starts.
 
-    The model is the list of what was written. Of each producer the log must know the newest epoch and the last batch,
-    and of the others only such as were written just before it: after an opening it may know fewer.
+    The model is the list of written batches. The log must know each producer's newest epoch and last batch, and of its
+    other batches only those just before the last: after an opening it may know fewer.
     """
 
     def __init__(self) -> None:

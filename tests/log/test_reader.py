@@ -1,4 +1,4 @@
-"""Reading a folder beside whoever writes it."""
+"""Reading a folder beside its writer."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ class TestWhileOthersWrite:
         assert [offsets_in(chunk) for chunk in reader.read(whole, 100)] == [[0], [1], [2]]
 
     def test_reads_are_right_beside_appends_rolls_deletions_and_truncations(self, tmp_path: Path) -> None:
-        """What lies between the log start and the high watermark is read whole, or is reported as gone."""
+        """Records between the log start and the high watermark are read completely, or reported as gone."""
         clock = SimClock(START_MS)
         folder = f"{tmp_path}/orders-0"
         config = topic_config(retention_bytes=4000, file_delete_delay_ms=0)

@@ -1,4 +1,4 @@
-"""Opening a folder that a crash, an older broker or an operator has left."""
+"""Opening a folder after a crash, an older broker or an operator."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def segment(base: int, suffix: str = ".log") -> str:
 
 
 def remove_segment(fs: MemoryFs, base: int) -> None:
-    """As compaction does with one that holds nothing any more."""
+    """Remove a segment as compaction removes an empty one."""
     for suffix in (".log", ".index", ".timeindex"):
         fs.remove(segment(base, suffix))
 
@@ -79,7 +79,7 @@ class TestUncleanStop:
         check_indexes(log)
 
     @pytest.mark.parametrize("tail", [bytes(5000), b"\xff" * 100, b"\x00" * 8 + b"\x7f\xff\xff\xff" + b"\x02" * 80])
-    def test_what_is_no_batch_is_cut_off(self, fs: MemoryFs, tail: bytes) -> None:
+    def test_bytes_that_are_no_batch_are_cut_off(self, fs: MemoryFs, tail: bytes) -> None:
         fs.open(segment(27)).append(tail)
         log = recover(fs, recovery_point=27)
         assert offsets_in(read_all(log)) == list(range(36))
@@ -101,7 +101,7 @@ class TestUncleanStop:
 
     def test_batches_below_the_recovery_point_are_trusted(self, fs: MemoryFs) -> None:
         content = bytearray(file_content(fs, segment(9)))
-        content[HEADER_SIZE + 5] ^= 1  # its CRC is wrong now, and nobody looks
+        content[HEADER_SIZE + 5] ^= 1  # its CRC is wrong now, and is not checked
         rewrite(fs, segment(9), content)
         log = recover(fs, recovery_point=12)
         assert log.log_end_offset == 36
@@ -321,13 +321,13 @@ class TestLeftovers:
         assert not swapped.exists(segment(0, ".log.cleaned"))
 
     def test_a_swap_without_its_indexes_is_carried_on(self, swapped: MemoryFs) -> None:
-        """As Kafka may leave it."""
+        """A crash of Kafka may leave this state."""
         for suffix in (".index.swap", ".timeindex.swap"):
             swapped.remove(segment(9, suffix))
         self.check_swapped(swapped)
 
     def test_indexes_that_a_swap_left_behind_are_not_believed(self, fs: MemoryFs) -> None:
-        """A name that was removed may be back after a power cut, and is of another file then."""
+        """A removed name may be back after a power cut, and then belongs to another file."""
         rewrite(fs, segment(9, ".index.swap"), b"\0\0\0\1\0\0\0\7")
         rewrite(fs, segment(9, ".timeindex.swap"), b"\0" * 12)
         log = open_log(fs)
@@ -335,7 +335,7 @@ class TestLeftovers:
         check_indexes(log)
 
     def test_transaction_indexes_that_a_swap_left_behind_are_built_again(self, swapped: MemoryFs) -> None:
-        """Either may be of the other file; this one aborts nothing."""
+        """Either index may belong to the other file; this segment has no aborted transaction."""
         other = write_entries([AbortedTransaction(7, 10, 20, 12)])
         rewrite(swapped, segment(9, ".txnindex.swap"), other)
         rewrite(swapped, segment(9, ".txnindex"), other)
@@ -344,8 +344,8 @@ class TestLeftovers:
         assert file_content(swapped, segment(9, ".txnindex")) == b""
         assert not swapped.exists(segment(18, ".txnindex"))
 
-    def test_of_a_segment_split_in_two_both_are_complete_or_none(self, swapped: MemoryFs) -> None:
-        """Kafka marks the last one first."""
+    def test_both_halves_of_a_split_segment_are_complete_or_none(self, swapped: MemoryFs) -> None:
+        """Kafka marks the last segment first."""
         for suffix in (".log", ".index", ".timeindex"):
             rewrite(swapped, segment(6, f"{suffix}.cleaned"), b"")
         assert offsets_in(read_all(open_log(swapped))) == list(range(36))

@@ -1,4 +1,4 @@
-"""Which segments retention gives up: arithmetic, no files."""
+"""The segments that retention selects: arithmetic, no files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_with_an_archive_the_broker_removes_only_what_lies_below_the_log_start(s
     assert count(OLD, start=start, retention_bytes=0, retention_archive="/archive") == gone
 
 
-def test_what_is_given_up_says_why_and_asks_for_no_archive() -> None:
+def test_the_selection_names_its_reasons_and_needs_no_archive() -> None:
     config = topic_config(retention_bytes=300, retention_ms=250, retention_archive="/archive")
     asked = {"log_start_offset": 10, "high_watermark": 10_000, "config": config, "now_ms": NOW}
     given_up = select_deletable(OLD, **asked)

@@ -1,4 +1,4 @@
-"""What a log says of its segments: their descriptions, and the checksums by which replicas compare theirs."""
+"""Descriptions of a log's segments, and the checksums by which replicas compare them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting one segment in the place of others."""
+"""Replacing several segments by one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestReplacement:
         assert not marked(fs)
         assert log.log_end_offset == 48
 
-    def test_it_is_there_after_a_restart(self, fs: MemoryFs, log: Log) -> None:
+    def test_a_replaced_log_is_the_same_after_a_restart(self, fs: MemoryFs, log: Log) -> None:
         clean(fs, log, 0, 3)
         before, epochs = read_all(log), log.epochs
         log.close()
@@ -105,7 +105,7 @@ class TestReplacement:
         assert not [name for name in fs.list(FOLDER) if name.endswith(".deleted")]
         assert fs.exists(f"{FOLDER}/{0:020d}.log")
 
-    def test_a_folder_is_not_renamed_under_who_removes_them(
+    def test_a_folder_is_not_renamed_while_its_files_are_removed(
         self, fs: MemoryFs, log: Log, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         clean(fs, log, 0, 3)
@@ -142,7 +142,7 @@ class TestReplacement:
         for again in (log, open_log(fs, clean=False)):
             assert {each: state.batches[-1].last_offset for each, state in again.producers.items()} == last
 
-    def test_what_is_below_is_flushed_and_remembered_first(self, fs: MemoryFs) -> None:
+    def test_records_below_the_cleaned_offset_are_flushed_and_checkpointed_first(self, fs: MemoryFs) -> None:
         remembered: list[int] = []
         log = written(fs, write_checkpoints=lambda: remembered.append(log.recovery_point))
         clean(fs, log, 0, 3)
@@ -171,7 +171,7 @@ class TestReplacement:
 
     @settings(max_examples=8)
     @given(data=st.data())
-    def test_whatever_stays_is_read_from_every_offset(self, data: st.DataObject) -> None:
+    def test_remaining_records_are_read_from_every_offset(self, data: st.DataObject) -> None:
         fs = MemoryFs()
         log = written(fs, 12)
         left = set(range(0, 36, 3))
@@ -197,7 +197,7 @@ class TestReadersInFlight:
         log.delete_expired(10**9)
         assert offsets_in(first.read() + second.read()) == list(range(18))
 
-    def test_who_holds_a_segment_finds_in_it_what_was_there(self, fs: MemoryFs, log: Log) -> None:
+    def test_a_held_segment_keeps_its_former_content(self, fs: MemoryFs, log: Log) -> None:
         held = log.segments[0]
         latest = held.largest
         clean(fs, log, 0, 3)
@@ -206,7 +206,7 @@ class TestReadersInFlight:
         assert held.find(7, held.size_bytes)
         assert held.largest == latest
 
-    def test_what_was_replaced_goes_with_its_last_reader(self, fs: MemoryFs) -> None:
+    def test_a_replaced_file_is_closed_by_its_last_reader(self, fs: MemoryFs) -> None:
         cache = SegmentCache()
         log = written(fs, cache=cache)
         held = log.segments[0]

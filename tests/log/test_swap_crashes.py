@@ -1,7 +1,7 @@
-"""Power cuts while segments are replaced: at every change that the disk is asked for, and at every one of the recovery.
+"""Power cuts while segments are replaced: at every change of the disk, also during recovery.
 
-Afterwards the folder holds the old segments or the new one, never some of both, it opens, and no reader that does not
-wait for that misses or repeats a record.
+Afterwards the folder opens, with the old segments or the new one, never a mixture. A reader of the unopened folder
+neither misses nor repeats a record.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def start(fs: MemoryFs) -> LogManager:
 
 
 def prepare(*, is_flushed: bool) -> tuple[MemoryFs, Log, bytes]:
-    """A log on a file system of its own, and what is staged in it."""
+    """A log on a file system of its own, and the staged bytes."""
     fs = MemoryFs()
     manager = start(fs)
     log = manager.create(NAME, CONFIG)
@@ -64,7 +64,7 @@ def replace(log: Log, data: bytes) -> None:
 
 
 def crash(fs: MemoryFs, work: Callable[[], object], changes: int, chance: random.Random) -> tuple[MemoryFs, bool]:
-    """Cut the power at a change; -> what is left, and whether the work was done before."""
+    """Cut the power at a change; return the remaining file system, and whether the work was done before."""
     fs.cut_power_after(changes, chance)
     try:
         work()
@@ -74,7 +74,7 @@ def crash(fs: MemoryFs, work: Callable[[], object], changes: int, chance: random
 
 
 def check_unopened(fs: MemoryFs, least_end: int) -> None:
-    """Who reads the folder as it is finds what survives, in its order; a record that does not may still be there."""
+    """A reader of the unopened folder finds the surviving records in order; others may still be there."""
     reader = LogReader(fs, FOLDER)
     end = reader.end_offset()
     assert end >= least_end
@@ -87,7 +87,7 @@ def check_unopened(fs: MemoryFs, least_end: int) -> None:
 
 
 def check(fs: MemoryFs, least_end: int) -> bool:
-    """Open it, see that it is whole, let it go on; -> whether the segments had been replaced."""
+    """Open the folder, check it, and append; return whether the segments had been replaced."""
     manager = start(fs)
     log = manager.get(NAME)
     assert log
@@ -113,7 +113,7 @@ def check(fs: MemoryFs, least_end: int) -> bool:
 
 
 def enumerate_crashes(chances: range, *, is_flushed: bool) -> list[set[bool]]:
-    """For each change, what was found after power cuts there, under several fortunes of what had not been flushed."""
+    """Return for each change the outcomes of power cuts there, with several random states of unflushed data."""
     outcomes: list[set[bool]] = []
     for changes in range(500):
         found: set[bool] = set()
@@ -138,7 +138,7 @@ def check_outcomes(outcomes: list[set[bool]]) -> None:
     assert outcomes[-1] == {True}
     first_new = next(number for number, found in enumerate(outcomes) if True in found)
     in_force = next(number for number, found in enumerate(outcomes) if False not in found)
-    assert all(found == {True} for found in outcomes[in_force:])  # what is in force stays so
+    assert all(found == {True} for found in outcomes[in_force:])  # once in force, always in force
     assert first_new <= in_force <= first_new + 3
 
 
@@ -168,7 +168,7 @@ def test_a_power_cut_anywhere_and_another_while_the_folder_is_opened_leave_it_op
 
 
 def crash_twice_at_every_change(changes: int, seed: int) -> bool:
-    """A power cut in the replacement, and one at each change of the opening; -> whether the replacement was done."""
+    """Cut the power in the replacement, and at each change of the opening; return whether the replacement was done."""
     for again in range(200):
         fs, log, data = prepare(is_flushed=True)
         left, was_done = crash(fs, lambda log=log, data=data: replace(log, data), changes, random.Random(seed))  # type: ignore[misc]
@@ -187,7 +187,7 @@ SPLITS = (9, 14, 32)
 
 
 def prepare_several(bases: tuple[int, ...], *, merged_before: bool) -> tuple[MemoryFs, Log, list[StagedSegment]]:
-    """Batches of one record, and segments of nine of them; what is to be new has all of them."""
+    """A log with batches of one record, nine to a segment, and staged segments with all of them."""
     fs = MemoryFs()
     manager = start(fs)
     log = manager.create(NAME, topic_config(file_delete_delay_ms=0, internal_segment_bytes=4000))
@@ -221,7 +221,7 @@ def swap_several(log: Log, staged: list[StagedSegment]) -> None:
 
 
 def look_at_several(fs: MemoryFs, *, merged_before: bool) -> None:
-    """As a reader sees the folder that nobody has opened yet."""
+    """Read the folder before it is opened."""
     reader = LogReader(fs, FOLDER)
     assert reader.end_offset() == 48
     for plan in (reader.cut(0, 48, 1), reader.cut(0, 48, 9)):
@@ -238,7 +238,7 @@ def look_at_several(fs: MemoryFs, *, merged_before: bool) -> None:
 
 
 def check_several(fs: MemoryFs, bases: tuple[int, ...], *, merged_before: bool) -> bool:
-    """-> whether the new segments are there."""
+    """Return whether the new segments are there."""
     manager = start(fs)
     log = manager.get(NAME)
     assert log
@@ -272,8 +272,8 @@ def check_several(fs: MemoryFs, bases: tuple[int, ...], *, merged_before: bool) 
         pytest.param((9, 27), False, marks=pytest.mark.soak_only),
     ],
 )
-def test_of_several_for_several_all_or_none_are_left(bases: tuple[int, ...], *, merged_before: bool) -> None:
-    """Under several fortunes, and with a second power cut while the folder is opened."""
+def test_swaps_of_several_segments_leave_all_or_none(bases: tuple[int, ...], *, merged_before: bool) -> None:
+    """With several random states of unflushed data, and a second power cut while the folder is opened."""
     for changes in range(500):
         outcomes, was_done = set(), False
         for seed in seeds(2, soak=4):

@@ -39,7 +39,7 @@ def test_a_kill_at_any_step_leaves_the_old_segments_or_the_new_one(tmp_path: Pat
 
 
 def find(folder: str) -> bool:
-    """Read it unopened, then open it; -> whether the segments had been replaced."""
+    """Read the folder unopened, then open it; return whether the segments had been replaced."""
     reader = LogReader(LocalFs(), folder)
     unopened: list[int] = []
     for part in reader.cut(0, 48, 5):

@@ -1,4 +1,4 @@
-"""Reading beside replacements: every record that survives is read once, whatever a reader holds, whenever it looks."""
+"""Reading beside replacements: every surviving record is read once, at any moment and with any open file."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def read(reader: LogReader, ranges: list[ReadRange], chunk_bytes: int = 300) -> 
 
 
 def surviving(low: int, high: int, first: int, end: int) -> list[int]:
-    """What is left from `low` to `high` once `clean` has been at the offsets from `first` to `end`."""
+    """The offsets left from `low` to `high` after `clean` of the offsets from `first` to `end`."""
     return [offset for offset in range(low, high) if not first <= offset < end or even(offset // 3 * 3)]
 
 
 class TestAReadThatHoldsAnOldFile:
-    """It was planned as one range over three segments, 9 to 36, so that it goes from file to file by itself."""
+    """The read is planned as one range over three segments, 9 to 36, so that it continues from file to file."""
 
     RANGE = ReadRange(offset_from=9, offset_to=36, segment_base=9, position=0, size=1)
 
     def held(self, fs: MemoryFs) -> tuple[list[int], Callable[[], list[int]]]:
-        """The first chunk, of segment 9, and what reads the rest."""
+        """The first chunk, of segment 9, and a function that reads the rest."""
         chunks = LogReader(fs, FOLDER).read(self.RANGE, 200)
         first = records_in(next(chunks))
         assert first == [9, 10, 11]
@@ -82,7 +82,7 @@ class TestAReadThatHoldsAnOldFile:
         assert first + rest() == [*range(9, 18), *surviving(18, 36, 0, 36)]
 
     def test_finds_no_hole_where_a_log_was_compacted_by_kafka(self, fs: MemoryFs, log: Log) -> None:
-        """Kafka lets the last batches of a segment go, so that the next one begins behind a gap."""
+        """Kafka removes the last batches of a segment, so that the next one begins behind a gap."""
         path = f"{FOLDER}/{9:020d}.log"
         content = file_content(fs, path)
         file = fs.open(path)
@@ -100,7 +100,7 @@ class TestAReadThatHoldsAnOldFile:
 
 
 class TestAtEachMoment:
-    """The folder is looked at before every change of a name."""
+    """The folder is read before every change of a name."""
 
     def test_a_plan_and_its_read(self, fs: MemoryFs, log: Log) -> None:
         moments = self.watch(fs, lambda: read(LogReader(fs, FOLDER), LogReader(fs, FOLDER).cut(0, 48, 5)))
@@ -146,7 +146,7 @@ class TestAtEachMoment:
         assert read(reader, reader.cut(0, 48, 5)) == OLD
 
     def watch(self, fs: MemoryFs, look: Callable[[], Found]) -> list[Found]:
-        """What is seen before each change of a name from now on, and after the last one."""
+        """Return the results of `look` before each change of a name from now on, and after the last one."""
         moments: list[Found] = []
         rename = fs.rename
 
@@ -160,7 +160,7 @@ class TestAtEachMoment:
 
 
 class Readers:
-    """Threads that work until the block ends, or one of them fails; what failed is raised then."""
+    """Threads that work until the block ends or one of them fails, whose error is then raised."""
 
     def __init__(self, *work: Callable[[], None]) -> None:
         self.stopping = threading.Event()
@@ -195,7 +195,7 @@ def test_readers_in_threads_find_each_surviving_record_once(
     """Log.read and LogReader beside appends, rolls, replacements of random neighbours, and files that go at once."""
     fs = make_fs()
     folder = f"{tmp_path}/orders-0"
-    cache = SegmentCache(max_segments=2)  # so that files are let go of and opened again all the time
+    cache = SegmentCache(max_segments=2)  # so that files are closed and opened again all the time
     log = open_log(fs, folder, config=topic_config(file_delete_delay_ms=0), cache=cache)
     for number in range(30):
         log.append(batch(3, timestamp_ms=START_MS + number, value=b"x" * 60), leader_epoch=0)
@@ -242,7 +242,7 @@ def test_readers_in_threads_find_each_surviving_record_once(
 
 
 def one_round(together: threading.Barrier, work: Callable[[], None]) -> Callable[[], None]:
-    """The work, begun when all others that wait at the barrier begin theirs; nothing once the barrier is broken."""
+    """The work, begun together with the others that wait at the barrier; nothing once the barrier is broken."""
 
     def begin_together() -> None:
         with contextlib.suppress(threading.BrokenBarrierError):
@@ -250,7 +250,7 @@ def one_round(together: threading.Barrier, work: Callable[[], None]) -> Callable
             try:
                 work()
             except BaseException:
-                together.abort()  # nobody need wait for this thread
+                together.abort()  # the other threads need not wait for this one
                 raise
 
     return begin_together
@@ -259,7 +259,7 @@ def one_round(together: threading.Barrier, work: Callable[[], None]) -> Callable
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", seeds(2, soak=10))
 def test_retention_truncation_and_replacement_at_once(seed: int) -> None:
-    """Whatever wins, the log stays one: offsets go on, indexes are right, nothing is left staged."""
+    """Whichever operation wins, the log stays consistent: offsets continue, indexes are right, nothing is staged."""
     fs = MemoryFs()
     log = written(fs, 20)
     chance = random.Random(seed)
@@ -283,7 +283,7 @@ def test_retention_truncation_and_replacement_at_once(seed: int) -> None:
         log.flush()
 
     done = refused = 0
-    together = threading.Barrier(5, timeout=PATIENCE_S)  # whoever is faster must not always win
+    together = threading.Barrier(5, timeout=PATIENCE_S)  # the fastest thread must not always win
     others = [one_round(together, work) for work in (retain, cut, write, flush)]
     with Readers(*others), contextlib.ExitStack() as ending:
         ending.callback(together.abort)

@@ -1,4 +1,4 @@
-"""What may not take the place of segments, and plans that are out of date: the log stays what it was."""
+"""Invalid replacements and stale plans are refused, and leave the log unchanged."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class TestRefusals:
 
 
 class TestStalePlans:
-    """Each leaves the log as it is, and nothing of what was staged."""
+    """Each leaves the log unchanged, and removes the staged files."""
 
     def refused(self, fs: MemoryFs, log: Log, sources: object, error: type[KafkaError] = InvalidUpdateVersion) -> None:
         with pytest.raises(error):
@@ -208,7 +208,7 @@ class TestStalePlans:
         self.refused(fs, open_log(fs), sources)
 
     def test_cut_between_verifying_and_swapping(self, fs: MemoryFs, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The last moment at which anything can change: when the recovery point is written down."""
+        """The last moment at which the log can change: when the recovery point is written."""
         log = written(fs)
         sources = log.replacer.describe()[:3]
         flush = Flusher.flush
@@ -254,7 +254,7 @@ class TestStalePlans:
         log.replacer.discard_staged(18)
         assert not marked(fs)
 
-    def test_what_others_have_left_staged_goes_with_the_next(self, fs: MemoryFs, log: Log) -> None:
+    def test_stale_staged_files_are_removed_by_the_next_replacement(self, fs: MemoryFs, log: Log) -> None:
         stage(fs, log, 0, b"left by a task that is gone")
         clean(fs, log, 1, 2)
         assert not marked(fs)

@@ -1,8 +1,8 @@
-"""Producers with interleaved transactions, in a log that lives its life, against a list of what was written.
+"""Producers with interleaved transactions, compared with a list of the written batches.
 
-The log must know which transactions are open and which were aborted, after rolls, truncations, retention, starts after
-any kind of stop, and with indexes that are damaged or gone. A reader of committed records sees exactly those, and a
-follower has the same files.
+The log must know the open and aborted transactions after rolls, truncations, retention and starts after any kind of
+stop, and with damaged or missing indexes. A reader of committed records sees exactly those, and a follower has the same
+files.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class TransactionsOfALog(RuleBasedStateMachine):
         self.plain: list[int] = []
         self.transactions: list[Transaction] = []
         self.forgotten_below = 0
-        """Markers below it need not be known to be uncommitted: the log was opened or truncated since."""
+        """The log need not know that markers below it are uncommitted: it was opened or truncated since."""
         self.deleted_below = 0
-        """The log start at the last unclean stop: records below it need not count for how a transaction began."""
+        """The log start at the last unclean stop: records below it need not count as the begin of a transaction."""
         self.ends: list[int] = []
         """Of the batches."""
         self.high_watermark = 0
-        """It never falls but with the log end, as in a broker: a log forgets markers that are committed."""
+        """It falls only with the log end, as in a broker: a log forgets committed markers."""
 
     def latest_first(self, transaction: Transaction) -> int | None:
         """The highest offset at which the log may think that the transaction began; None: it need not know of it."""
@@ -198,7 +198,7 @@ class TransactionsOfALog(RuleBasedStateMachine):
             self.deleted_below = max(self.deleted_below, self.log.log_start_offset)
 
     def cut(self) -> None:
-        """Take out of the model what is no longer in the log."""
+        """Remove from the model the batches that are no longer in the log."""
         log_end = self.log.log_end_offset
         self.forgotten_below = log_end
         self.deleted_below = min(self.deleted_below, log_end)
@@ -229,7 +229,7 @@ class TransactionsOfALog(RuleBasedStateMachine):
         for each in self.log.segments:
             if each.size_bytes and each.base_offset in own:
                 name = f"{each.base_offset:020d}"
-                # One that starts late need not know how a transaction began; the other may still know.
+                # A log that starts late need not know the begin of a transaction; the other may still know it.
                 for suffix in (".log",) if self.deleted_below else (".log", TXN):
                     assert content(self.follower_fs, f"{FOLLOWER}/{name}{suffix}") == content(
                         self.fs, f"{LEADER}/{name}{suffix}"
@@ -287,7 +287,7 @@ class TransactionsOfALog(RuleBasedStateMachine):
 
 
 def content(fs: Fs, path: str) -> bytes:
-    """Of no file: nothing."""
+    """The content of a file; empty if there is none."""
     return file_content(fs, path) if fs.exists(path) else b""
 
 

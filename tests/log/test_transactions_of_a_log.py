@@ -1,4 +1,4 @@
-"""Transactions in one log: what begins and ends one, the last stable offset, and the aborted ones (KIP-98, KIP-890)."""
+"""Transactions in one log: begin and end, the last stable offset, and aborted transactions (KIP-98, KIP-890)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TestVerification:
             log.begin_verification(7, 0)
 
     @pytest.mark.parametrize("epoch", [0, 1])
-    def test_it_is_void_after_a_marker(self, log: Log, epoch: int) -> None:
+    def test_a_verification_is_void_after_a_marker(self, log: Log, epoch: int) -> None:
         write(log, 7, 0, sequence=0)
         end(log, 7, 0, COMMIT)
         late = log.begin_verification(7, 0)
@@ -69,7 +69,7 @@ class TestVerification:
             write(log, 7, 0, sequence=1, verification=late)
         assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset
 
-    def test_it_is_void_once_it_was_used(self, log: Log) -> None:
+    def test_a_verification_is_void_once_it_was_used(self, log: Log) -> None:
         asked = log.begin_verification(7, 0)
         assert log.begin_verification(7, 0) is asked
         write(log, 7, 0, sequence=0, verification=asked)
@@ -78,7 +78,7 @@ class TestVerification:
         with pytest.raises(InvalidTxnState):
             write(log, 7, 0, sequence=2, verification=asked)
 
-    def test_it_is_void_after_a_newer_epoch_a_truncation_and_an_expiry(self) -> None:
+    def test_a_verification_is_void_after_a_newer_epoch_a_truncation_and_an_expiry(self) -> None:
         clock = SimClock(START_MS)
         log = open_log(MemoryFs(), clock=clock)
         asked = log.begin_verification(7, 0)
@@ -95,7 +95,7 @@ class TestVerification:
         with pytest.raises(InvalidTxnState):
             write(log, 9, 0, sequence=0, verification=asked)
 
-    def test_of_an_unknown_producer_the_batch_with_the_lowest_sequence_comes_first(self, log: Log) -> None:
+    def test_the_lowest_sequence_of_an_unknown_producer_must_come_first(self, log: Log) -> None:
         log.begin_verification(7, 0, 0)
         asked = log.begin_verification(7, 0, 5)
         with pytest.raises(OutOfOrderSequenceNumber):
@@ -177,7 +177,7 @@ class TestMarkers:
 
 
 class TestLastStableOffset:
-    def test_it_is_the_first_offset_of_the_oldest_open_transaction(self, log: Log) -> None:
+    def test_the_last_stable_offset_is_the_first_of_the_oldest_open_transaction(self, log: Log) -> None:
         log.append(batch(2), leader_epoch=0)
         assert log.last_stable_offset(1) == 1
         write(log, 7, 0, sequence=0)
@@ -198,7 +198,7 @@ class TestLastStableOffset:
         end(log, 8, 0, COMMIT)
         assert [log.last_stable_offset(high_watermark) for high_watermark in (4, 5, 6)] == [4, 4, 6]
 
-    def test_it_is_not_below_the_log_start(self, log: Log) -> None:
+    def test_the_last_stable_offset_is_not_below_the_log_start(self, log: Log) -> None:
         write(log, 7, 0, sequence=0)
         log.append(batch(5), leader_epoch=0)
         log.advance_log_start(3)
@@ -235,7 +235,7 @@ class TestLastStableOffset:
 
 
 class TestGolden:
-    """What Apache Kafka wrote, and its dump of it."""
+    """Logs of Apache Kafka, and its dumps of them."""
 
     def copy(self, *, without: str = "?") -> MemoryFs:
         fs = MemoryFs()

@@ -1,6 +1,6 @@
-"""Segments with transactions are replaced: what was aborted stays aborted, for every reader, also after power cuts.
+"""Replaced segments with transactions: aborted records stay aborted, for every reader, also after power cuts.
 
-A cleaner has removed what was aborted. What was committed is the same before, during and after the replacement.
+A cleaner has removed the aborted records. The committed ones are the same before, during and after the replacement.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def written(fs: MemoryFs) -> Log:
 
 
 def without_aborted(log: Log, data: bytes) -> bytes:
-    """What a cleaner leaves: no aborted batch, no marker of a transaction that has none left, and the end."""
+    """The output of a cleaner: no aborted batch, no marker of a transaction without batches, and the last batch."""
     aborted = log.aborted_transactions(0, log.log_end_offset)
     gone = [header.base_offset for _, header in iterate_headers(data)]
     kept = bytearray()
@@ -80,7 +80,7 @@ def replace(log: Log, data: bytes) -> None:
 
 
 def prepare() -> tuple[MemoryFs, Log, bytes]:
-    """A log on a file system of its own, and what is staged in it."""
+    """A log on a file system of its own, and the staged bytes."""
     fs = MemoryFs()
     log = written(fs)
     sources = log.replacer.describe()[1:4]
@@ -101,7 +101,7 @@ def committed(log: Log) -> list[int]:
 
 
 def committed_unopened(fs: MemoryFs) -> list[int]:
-    """As a reader of the folder finds it, which skips whole batches by the ranges of what was aborted."""
+    """The committed offsets, by a reader of the folder that skips batches of aborted transactions."""
     reader = LogReader(fs, FOLDER)
     walked = reader.follow_transactions(reader.end_offset())
     limit = walked.first_unstable_offset

@@ -1,4 +1,4 @@
-"""Commits read a column at a time are those that the general reader reads one by one."""
+"""Commits read a column at a time equal those that the general reader reads one by one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ values = st.fixed_dictionaries(
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[bytes | None, bytes | None]:
-    """A commit in any version, damaged perhaps; a tombstone; or something else."""
+    """A commit in any version, possibly damaged; a tombstone; or another record."""
     kind, version = draw(st.integers(0, 1)), draw(st.integers(0, 4))
     key = write_key(kind, draw(keys), OFFSETS_TOPIC)
     value = write_value(version, draw(values), OFFSETS_TOPIC[1][1])

@@ -1,4 +1,4 @@
-"""Records of the offsets topic: what Apache Kafka wrote is read, and written again byte for byte."""
+"""Records of the offsets topic: Apache Kafka's are read, and written again byte for byte."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def of_kafka(data: bytes) -> Iterator[Record]:
         position += header.size
 
 
-def test_what_kafka_wrote_is_written_byte_for_byte(golden: Path) -> None:
+def test_files_are_those_of_kafka_byte_for_byte(golden: Path) -> None:
     checked = 0
     for record in of_kafka((golden / LOG).read_bytes()):
         found = decode(record.key, record.value)

@@ -68,7 +68,7 @@ def log_of(history: list[Step], codec: Codec = Codec.NONE) -> tuple[bytes, list[
 
 
 @given(steps, st.sampled_from([Codec.NONE, Codec.LZ4]), st.randoms(use_true_random=False))
-def test_what_is_left_is_what_a_reader_of_single_records_keeps(history, codec, random):
+def test_counts_agree_with_a_reader_of_single_records(history, codec, random):
     data, aborted, kept = log_of(history, codec)
     random.shuffle(aborted)
     ranges = AbortedRanges(aborted)

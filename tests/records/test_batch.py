@@ -1,4 +1,4 @@
-"""The 61-byte header: read, checked, given its place, stamped."""
+"""The 61-byte header: reading, checking, assigning offsets and timestamps."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_codec_that_does_not_exist_is_refused() -> None:
         check_produced(data)
 
 
-def test_what_a_producer_may_not_send_is_refused() -> None:
+def test_batches_that_producers_must_not_send_are_refused() -> None:
     good = bytes(write_records(THREE))
     assert len(check_produced(good + good)) == 2
     gaps = bytes(write_records([THREE[0], THREE[2]]))

@@ -1,4 +1,4 @@
-"""Each codec: what others write is read, what we write others read, and nothing that comes in can take much memory."""
+"""Each codec is compatible with other implementations in both directions, and no input takes much memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_content_of_any_size_and_kind_of_buffer_comes_back(codec: Codec, name: s
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-def test_what_we_write_is_read_by_other_implementations(name: str) -> None:
+def test_other_implementations_read_our_bytes(name: str) -> None:
     content = CONTENTS[name]
     assert gzip.decompress(compress(Codec.GZIP, content)) == content
     for codec, peer in ((Codec.LZ4, "lz4"), (Codec.ZSTD, "zstd")):
@@ -56,7 +56,7 @@ def test_what_we_write_is_read_by_other_implementations(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-def test_what_other_implementations_write_is_read(name: str) -> None:
+def test_bytes_of_other_implementations_are_read(name: str) -> None:
     content = CONTENTS[name]
     size = len(content)
     assert bytes(decompress(Codec.GZIP, gzip.compress(content), size)) == content
@@ -115,7 +115,7 @@ def test_the_limit_holds_for_what_is_not_compressed() -> None:
 def test_every_truncation_is_refused(codec: Codec) -> None:
     content = b"the quick brown fox jumps over the lazy dog " * 20
     compressed = compress(codec, content)
-    ends_of_blocks = (16,) if codec is Codec.SNAPPY else ()  # blocks do not say how many there are
+    ends_of_blocks = (16,) if codec is Codec.SNAPPY else ()  # the number of blocks is not stored
     for size in range(1, len(compressed)):
         if size in ends_of_blocks:
             assert bytes(decompress(codec, compressed[:size], MIB)) == b""

@@ -1,4 +1,4 @@
-"""Bytes to Arrow: every projection, range and mixture of batches gives the same records as the plain reader."""
+"""Bytes to Arrow: every projection, range and mixture of batches has the same records as with the plain reader."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_any_buffer_will_do_and_stays_as_it_was(kind: Any) -> None:
     assert arrow.decode(buffer).column("key").to_pylist() == [b"k"]
     assert bytes(buffer) == data
     if kind is bytearray:
-        buffer += b"x"  # raises BufferError if somebody still looks into it
+        buffer += b"x"  # raises BufferError while a view of it is left
 
 
 def test_columns_own_their_bytes() -> None:
@@ -195,7 +195,7 @@ def test_header_keys_that_are_not_text_are_mended() -> None:
     ]
 
 
-def test_a_wrong_crc_is_refused_unless_nobody_asks() -> None:
+def test_a_wrong_crc_is_refused_unless_the_check_is_off() -> None:
     batch = write_records([Record(offset=7, value=b"value")])
     batch[-2] ^= 1
     with pytest.raises(CorruptRecord, match="batch at offset 7, position 0: CRC"):
@@ -208,7 +208,7 @@ def test_a_column_that_does_not_exist_is_named() -> None:
         arrow.decode(b"", columns=["offset", "topic"])
 
 
-def test_what_holds_too_much_is_refused_or_comes_in_groups() -> None:
+def test_too_large_data_is_refused_or_comes_in_groups() -> None:
     batch = bytes(write_records([Record(offset=0, value=bytes(5000))], codec=Codec.ZSTD))
     assert [group.num_rows for group in arrow.decode_batches(batch * 3, limit_bytes=6_000)] == [1, 1, 1]
     with pytest.raises(RecordListTooLarge):

@@ -1,4 +1,4 @@
-"""Arrow to bytes: whatever the types and slices of the columns, the batches hold the rows; wrong ones are refused."""
+"""Arrow to bytes: columns of all types and slices become batches with their rows; invalid columns are refused."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_no_rows_make_no_batch() -> None:
 
 
 def rows_with(name: str, offsets: list[int]) -> pa.RecordBatch:
-    """A column with wrong offsets, as a message from the network can have: changed once pyarrow has seen them."""
+    """A column with wrong offsets, as in a message from the network: changed after pyarrow has read them."""
     memory = np.zeros(len(offsets), np.int32)
     data = pa.py_buffer(b"0123456789")
     buffers = [None, pa.py_buffer(memory)]

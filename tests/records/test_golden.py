@@ -1,4 +1,4 @@
-"""What Apache Kafka wrote is read as Apache Kafka reads it: the dumps beside the golden segments, line by line."""
+"""Segments of Apache Kafka are read as Kafka reads them: the dumps beside the golden segments, line by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.record_values import GOLDEN, LOGS
 
 FOLDERS = sorted(path.parent for path in GOLDEN.glob("*/expected.jsonl"))
 DUMPS = [path for path in LOGS if path.with_suffix(".log.dump").exists()]
-# In these Kafka prints what the records mean, not what they are.
+# For these segments, Kafka prints the decoded records, not their bytes.
 DECIPHERED = ("__consumer_offsets-0", "__transaction_state-0")
 
 
@@ -93,7 +93,7 @@ def texts_in(value: object) -> list[str]:
 
 
 def check_deciphered(dumped: str, record: Record) -> None:
-    """Where Kafka prints what a record means: its type, its version and every text in it are in the bytes."""
+    """Check a record that Kafka prints decoded: its type, its version and every text in it are in the bytes."""
     key, _, payload = dumped.removeprefix(" key: ").partition(" payload: ")
     for text, content, number in ((key, record.key, "type"), (payload, record.value, "version")):
         if text in ("", "null", "<DELETE>"):

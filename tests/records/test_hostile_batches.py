@@ -1,9 +1,9 @@
-"""No bytes, however made, are read wrongly, read or written out of bounds, or cost more memory than stated.
+"""Hostile bytes are never read wrongly or out of bounds, and never cost more memory than stated.
 
-Compiled code checks nothing by itself, so these tests watch from outside: the data lies at the end of a page with a
-forbidden page behind it (a read of one byte too many kills the process), every array that the kernels write to lies
-between bytes of a known pattern, and the plain reader, which knows nothing of the kernels, has to agree with what
-they accept and what they give.
+Compiled code checks nothing by itself, so these tests check from outside. The data lies at the end of a page with a
+forbidden page behind it: a read of one byte too many kills the process. Every array that the kernels write lies between
+bytes of a known pattern. The plain reader, which is independent of the kernels, must accept the same data and return
+the same records.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def at_the_edge() -> Iterator[Callable[[bytes], memoryview]]:
 
 
 def plain(data: bytes) -> list[Record] | None:
-    """What the plain reader makes of one batch: None where it refuses it."""
+    """The records of one batch by the plain reader; None if it refuses the batch."""
     try:
         records = read_records(data)
     except KafkaError:
@@ -121,12 +121,12 @@ def check_readers_agree(data: bytes, view: memoryview) -> None:
         try:
             part = arrow.decode(view, columns=columns, offset_from=-(2**63))
         except KafkaError:
-            assert expected is None  # what is read in part may not be refused if it is right as a whole
+            assert expected is None  # a reader of a part must not refuse a batch that is right as a whole
         else:
             assert expected is None or part.equals(to_rows(expected).select(columns))
 
 
-# Bytes outside the CRC: base offset and leader epoch. A broker writes them anew, and a reader takes them as they are.
+# Bytes outside the CRC: base offset and leader epoch. A broker overwrites them, and a reader cannot check them.
 OUTSIDE_CRC = {*range(8), *range(12, 16)}
 
 
@@ -304,7 +304,7 @@ HEAD = b"\0\0\0"  # attributes, timestamp delta, offset delta
         (framed(HEAD + b"\1\1\2\0\x80"), "headers leave"),
     ],
 )
-def test_what_is_wrong_with_a_record_is_said(
+def test_an_invalid_record_is_refused_with_its_fault(
     body: bytes, reason: str, guarded: GuardedNumpy, at_the_edge: Callable[[bytes], memoryview]
 ) -> None:
     data = batch_of(body, count=1)
@@ -321,7 +321,7 @@ def test_a_key_that_leaves_its_record_is_refused_in_any_choice_of_columns(column
         arrow.decode(data, columns=columns)
 
 
-def test_records_too_small_for_a_key_are_refused_even_if_nobody_asks_for_it(guarded: GuardedNumpy) -> None:
+def test_records_too_small_for_a_key_are_refused_even_if_it_is_not_read(guarded: GuardedNumpy) -> None:
     data = batch_of(b"".join(framed(b"\0\0" + varint(delta)) for delta in range(60)), count=60)
     with pytest.raises(CorruptRecord, match="more records than its bytes can hold"):
         arrow.decode(data, columns=["timestamp"])
@@ -452,7 +452,7 @@ def test_rows_that_change_while_they_are_written_are_refused_or_stay_in_bounds(
 
 
 def rewrite(data: bytes | memoryview, kept: set[int]) -> bytes | None:
-    """What compaction makes of a batch of which these offsets are kept: None where it refuses it."""
+    """The compacted batch with these offsets kept; None if compaction refuses the batch."""
     offsets = np.array(sorted(kept), np.int64)
     try:
         return Rewriter(now_ms=1000, delete_retention_ms=10).rewrite(data, offsets)
@@ -527,7 +527,7 @@ def test_bombs_that_are_rewritten_cost_no_more_than_one() -> None:
             rewriter.rewrite(bomb * 20, kept)
             assert rewriter.result.records_kept == 20
 
-        rewrite_all()  # kernels are loaded then, which is not to be counted
+        rewrite_all()  # loads the kernels, whose memory does not count
         assert peak_of(rewrite_all) < 5 * limit
     too_large = bytes(write_records([Record(offset=0, value=bytes(limit + 1))], codec=Codec.ZSTD))
     with pytest.raises(CorruptRecord, match="hold more than"):
@@ -535,7 +535,7 @@ def test_bombs_that_are_rewritten_cost_no_more_than_one() -> None:
 
 
 def peak_of(call: Callable[[], Any]) -> int:
-    """The most memory that numpy and Python held at a time during `call`, whether it answers or refuses."""
+    """The peak memory of numpy and Python during `call`, whether it returns or raises."""
     tracemalloc.start()
     try:
         call()

@@ -1,4 +1,4 @@
-"""Compiled kernels: kept for later processes wherever that is possible, and working where it is not."""
+"""Compiled kernels are cached for later processes if possible, and work without a cache too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.patience import PATIENCE_S
 
 SOURCE = Path(sparklog.__file__).parent
 
-# Encodes and decodes, and says how many kernels were compiled and how many came from a cache.
+# Encodes and decodes, and prints how many kernels were compiled and how many came from a cache.
 PROGRAM = """
 import json
 import sparklog
@@ -51,7 +51,7 @@ print(json.dumps({"package": sparklog.__file__, "hits": hits, "signatures": len(
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A copy of the package in which no folder for caches can be made, not even by root."""
+    """A copy of the package in which even root cannot make a folder for caches."""
     copy = tmp_path / "site" / "sparklog"
     for part in ("base", "records"):
         shutil.copytree(SOURCE / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))

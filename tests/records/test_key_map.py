@@ -29,7 +29,7 @@ def columns(records: list[tuple[bytes | None, int, int]]) -> tuple[pa.Array, np.
     return padded.slice(2, len(records)), offsets, versions
 
 
-# Of the message 00 01 02 …, as long as the first number says, under the key 00 01 … 0f: from the authors' own code,
+# Hashes of the message 00 01 02 …, with the length given first, under the key 00 01 … 0f: from the authors' own code,
 # https://github.com/veorq/SipHash/blob/master/vectors.h
 @pytest.mark.parametrize(
     ("size", "expected"),
@@ -91,7 +91,7 @@ def test_a_map_grows_to_its_limit_and_loses_nothing_when_it_is_full() -> None:
         assert not a_map.put(pa.array([b"one more"]), np.array([2 * room]), None if ages is None else ages[:1])
         assert a_map.survives(numbered(room), np.arange(room), ages).all()
         assert not a_map.survives(numbered(room), np.arange(room) - 1, ages).any()
-        assert a_map.put(numbered(room), more, ages)  # of keys that are there, newer records still find room
+        assert a_map.put(numbered(room), more, ages)  # newer records of known keys need no more room
 
 
 @pytest.mark.parametrize("versioned", [False, True])

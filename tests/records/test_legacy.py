@@ -1,4 +1,4 @@
-"""Message sets of formats v0 and v1, as old clients and brokers left them."""
+"""Message sets of formats v0 and v1, as old clients and brokers wrote them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOG_APPEND_TIME = 8
 def message(
     offset: int, value: bytes | None, key: bytes | None = None, *, magic: int, timestamp: int = -1, attributes: int = 0
 ) -> bytes:
-    """One message, written after Kafka's description of the format and nothing else."""
+    """One message, written from Kafka's description of the format."""
 
     def sized(content: bytes | None) -> bytes:
         return struct.pack(">i", -1) if content is None else struct.pack(">i", len(content)) + content
@@ -122,7 +122,7 @@ messages = st.lists(
 
 
 @given(values=messages, magic=st.sampled_from([0, 1]), codec=st.sampled_from([Codec.NONE, Codec.GZIP]))
-def test_what_kafka_python_writes_is_read(values: Any, magic: int, codec: Codec) -> None:
+def test_batches_of_kafka_python_are_read(values: Any, magic: int, codec: Codec) -> None:
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=int(codec), batch_size=1 << 30)
     for i, (key, value) in enumerate(values):
         builder.append(i, 1_000 + i if magic else None, key, value)
@@ -144,7 +144,7 @@ def test_our_test_messages_are_those_that_kafka_python_reads(values: Any, magic:
 
 
 def mixed() -> tuple[bytes, list[Record]]:
-    """What a log can hold that was upgraded twice."""
+    """The content of a log that was upgraded twice."""
     first = [message(offset, b"v0", magic=0) for offset in (0, 1)]
     inner = message(0, b"x", magic=1, timestamp=10) + message(1, b"y", magic=1, timestamp=20)
     second = wrapper(3, inner, codec=Codec.LZ4, magic=1, timestamp=20)
@@ -241,7 +241,7 @@ def test_every_flipped_bit_is_refused_but_in_the_offset(magic: int) -> None:
         (message(1, b"v", magic=1)[:8] + struct.pack(">i", -5) + message(1, b"v", magic=1)[12:], "magic 1, 7 bytes"),
     ],
 )
-def test_what_is_wrong_with_a_message_is_said(data: bytes, reason: str) -> None:
+def test_an_invalid_message_is_refused_with_its_fault(data: bytes, reason: str) -> None:
     with pytest.raises(CorruptRecord, match=reason):
         read(data)
     with pytest.raises(CorruptRecord, match=reason):
@@ -264,7 +264,7 @@ def test_a_bomb_in_a_wrapper_is_refused() -> None:
         to_v2(data, limit_bytes=50_000)
 
 
-def test_what_is_neither_message_nor_batch_is_refused() -> None:
+def test_bytes_that_are_neither_message_nor_batch_are_refused() -> None:
     batch = bytes(write_records([Record(offset=0)]))
     for length in (-12, -(2**31), 0, 10):
         broken = batch[:8] + struct.pack(">i", length) + batch[12:]

@@ -1,4 +1,4 @@
-"""Conversion without kernels: the same bytes and the same columns as with them."""
+"""Conversion without kernels gives the same bytes and columns as with kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that change their codec: what changes in them, what does not, and what is refused."""
+"""Recompressed batches: their changed and unchanged fields, and refused batches."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_bomb_takes_no_more_than_the_limit(codec: Codec, after: str) -> None:
         tracemalloc.stop()
 
 
-def test_what_is_certain_to_be_too_large_is_not_decompressed_to_its_end() -> None:
+def test_a_batch_certain_to_be_too_large_is_not_decompressed_to_its_end() -> None:
     with pytest.raises(MessageTooLarge, match=r"max\.message\.bytes is 1048576"):
         recompress(bomb(Codec.ZSTD, 64 * MIB), target("uncompressed"), max_batch_bytes=MOST)
 
@@ -149,7 +149,7 @@ def test_a_batch_that_is_too_large_already_is_left_to_the_append() -> None:
     assert recompress(sent, target("gzip"), max_batch_bytes=100) is sent
 
 
-def test_what_is_not_what_its_codec_says() -> None:
+def test_bytes_that_do_not_match_their_codec_are_corrupt() -> None:
     sent = batch()
     sent[22] |= Codec.LZ4
     seal(sent)

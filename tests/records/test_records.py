@@ -1,4 +1,4 @@
-"""The plain view of records: what is written is read, and other implementations agree."""
+"""Plain records: written records are read back, and other implementations agree."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_kafka_python_reads_what_we_write(values: list[Record], codec: Codec) ->
 
 
 @given(values=records(), codec=st.sampled_from([Codec.NONE, Codec.GZIP]))
-def test_what_kafka_python_writes_is_read(values: list[Record], codec: Codec) -> None:
+def test_batches_of_kafka_python_are_read(values: list[Record], codec: Codec) -> None:
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=int(codec), is_transactional=True, producer_id=9, producer_epoch=1, base_sequence=5,
         batch_size=1 << 30,
@@ -84,7 +84,7 @@ def test_what_kafka_python_writes_is_read(values: list[Record], codec: Codec) ->
     ]
 
 
-def test_what_does_not_make_a_batch_is_refused() -> None:
+def test_records_that_do_not_make_a_batch_are_refused() -> None:
     append_time = Record(offset=1, timestamp_type=TimestampType.LOG_APPEND_TIME)
     for values in (
         [],

@@ -1,4 +1,4 @@
-"""Batches rewritten to what compaction keeps of them: as Kafka's cleaner leaves them, and as a plain reader would."""
+"""Batches rewritten by compaction equal those of Kafka's cleaner, and those that a plain reader would write."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RULES: dict[str, Any] = {"now_ms": NOW_MS, "delete_retention_ms": RETENTION_MS}
 
 @dataclass(frozen=True)
 class Case:
-    """A range of a log, and what is asked of it."""
+    """A range of a log, and the options of its rewriting."""
 
     batches: list[bytes]
     kept: set[int]
@@ -87,7 +87,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def kept_plainly(case: Case, batch: bytes) -> tuple[BatchHeader, list[Record]] | None:
-    """What should come of a batch: its header, and its records; None where it goes."""
+    """The expected header and records of a batch; None if the batch is removed."""
     header = read_header(batch)
     horizon = header.delete_horizon_ms
     values = [
@@ -115,7 +115,7 @@ def kept_plainly(case: Case, batch: bytes) -> tuple[BatchHeader, list[Record]] |
 
 @settings(max_examples=30)
 @given(cases())
-def test_what_comes_out_is_what_a_plain_reader_would_keep(case: Case) -> None:
+def test_the_output_has_the_records_that_a_plain_reader_keeps(case: Case) -> None:
     data = b"".join(case.batches)
     rewriter = case.rewriter()
     output = rewriter.rewrite(data, np.array(sorted(case.kept), np.int64))
@@ -154,7 +154,7 @@ def rewritten(batch: bytes, kept: list[int], **options: Any) -> tuple[bytes, Rew
 
 
 def test_a_compacted_log_of_kafka_has_the_same_bytes_here() -> None:
-    """What its cleaner made of five closed segments; it keeps emptied segments as files without a byte."""
+    """The output of Kafka's cleaner for five closed segments; it keeps emptied segments as empty files."""
     logs = sorted((GOLDEN / "compacted-before-0").glob("*.log"))[:-1]
     key_map = KeyMap(1 << 20, bytes(16))
     for log in logs:
@@ -172,7 +172,7 @@ def test_a_compacted_log_of_kafka_has_the_same_bytes_here() -> None:
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}-{path.stem[-4:]}")
-def test_of_a_log_that_kafka_wrote_everything_can_be_kept(path: Path) -> None:
+def test_rewriting_can_keep_all_of_a_log_that_kafka_wrote(path: Path) -> None:
     data = path.read_bytes()
     before = decode(data)
     offsets = before["offset"].to_pylist()

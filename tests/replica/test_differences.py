@@ -1,4 +1,4 @@
-"""Where a follower's closed segments differ from its leader's: always between two borders of both."""
+"""Differences of a follower's closed segments from its leader's lie between two common borders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def segments(*borders: int, crc32c: int = 1, size_bytes: int = 10) -> list[Segme
 
 
 def found(own: list[SegmentSum], leaders: list[SegmentSum]) -> list[tuple[list[int], list[int]]]:
-    """Where the segments of each difference begin."""
+    """The base offsets of the segments of each difference."""
     return [
         ([each.base_offset for each in one.own], [each.base_offset for each in one.leaders])
         for one in compare(own, leaders).differences
@@ -38,7 +38,7 @@ def test_files_differ_by_their_sums_as_far_as_those_are_known() -> None:
     assert found(segments(0, 10, 20), segments(0, 10, 20, crc32c=NO_SUM, size_bytes=9)) == [([0], [0]), ([10], [10])]
 
 
-def test_what_only_one_of_them_has_is_left_alone() -> None:
+def test_segments_outside_the_common_borders_are_not_compared() -> None:
     comparison = compare(segments(5, 10, 20, 30), segments(0, 10, 25, 30, 40))
     assert [each.own[0].base_offset for each in comparison.differences] == [10]
     assert comparison.end == 30

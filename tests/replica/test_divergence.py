@@ -1,4 +1,4 @@
-"""A follower's log is cut to what it has in common with its leader's: no less, and no more."""
+"""A follower's log is truncated to exactly the records that it shares with its leader's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def epochs_of(log: Epochs) -> LeaderEpochs:
 
 
 def agree(leader: Epochs, follower: Epochs) -> Epochs:
-    """What is left of the follower's log once the leader has nothing against it."""
+    """The follower's log once it no longer diverges from the leader's."""
     leader_epoch = max((*leader, *follower), default=0) + 1
     for _ in range(len(follower) + 1):
         found = find_divergence(
@@ -42,7 +42,7 @@ def agree(leader: Epochs, follower: Epochs) -> Epochs:
 
 @st.composite
 def forked_logs(draw: st.DrawFn) -> tuple[Epochs, Epochs, Epochs]:
-    """Two logs, and what they have in common: behind that each has epochs that the other has not."""
+    """Two logs and their common records, behind which each has epochs that the other has not."""
     common = sorted(draw(st.lists(st.integers(0, 4), max_size=6)))
     last = common[-1] if common else 0
     later = list(range(last + 1, last + 9))
@@ -58,7 +58,7 @@ def forked_logs(draw: st.DrawFn) -> tuple[Epochs, Epochs, Epochs]:
 
 @pytest.mark.slow  # a hundred drawings of two logs
 @given(forked_logs())
-def test_what_is_left_is_what_both_have(logs: tuple[Epochs, Epochs, Epochs]) -> None:
+def test_truncation_leaves_the_records_that_both_logs_have(logs: tuple[Epochs, Epochs, Epochs]) -> None:
     leader, follower, common = logs
     assert agree(leader, follower) == common
 
@@ -84,13 +84,13 @@ def test_examples_of_what_both_have(leader: Epochs, follower: Epochs, common: Ep
 
 
 def ask(fetch_offset: int, last_epoch: int | None) -> EpochEnd | None:
-    """Of a leader with epoch 5 from offset 10 to 20; it leads in epoch 7."""
+    """Return the divergence from a leader with epoch 5 from offset 10 to 20; it leads in epoch 7."""
     epochs = LeaderEpochs().assign(5, 10).assign(7, 20)
     return find_divergence(epochs, first_offset=10, end_offset=20, fetch_offset=fetch_offset, last_epoch=last_epoch)
 
 
 @pytest.mark.parametrize(("fetch_offset", "last_epoch"), [(0, None), (9, 3), (9, 5), (21, None)])
-def test_who_cannot_go_on_from_there_begins_anew(fetch_offset: int, last_epoch: int | None) -> None:
+def test_a_follower_that_cannot_continue_starts_again(fetch_offset: int, last_epoch: int | None) -> None:
     with pytest.raises(OffsetOutOfRange):
         ask(fetch_offset, last_epoch)
 
@@ -107,5 +107,5 @@ def test_who_cannot_go_on_from_there_begins_anew(fetch_offset: int, last_epoch: 
         (15, 3, EpochEnd(3, 10)),
     ],
 )
-def test_where_it_departs(fetch_offset: int, last_epoch: int | None, end: EpochEnd | None) -> None:
+def test_the_response_names_the_divergence(fetch_offset: int, last_epoch: int | None, end: EpochEnd | None) -> None:
     assert ask(fetch_offset, last_epoch) == end

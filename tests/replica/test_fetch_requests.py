@@ -1,4 +1,4 @@
-"""What a follower says in the requests of a session."""
+"""The requests of a follower's fetch session."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ def part(name: TopicPartition, offset: int = 0, topic: int = 1) -> FetchPartitio
 
 def in_session(*wanted: FetchPartition) -> FetchSessionHandler:
     requests = FetchSessionHandler()
-    requests.next({each.name: each for each in wanted})
-    requests.answered(9)
+    requests.next_request({each.name: each for each in wanted})
+    requests.handle_response(9)
     return requests
 
 
 def test_all_is_said_once_and_then_what_has_changed() -> None:
     requests = FetchSessionHandler()
-    assert requests.next({A: part(A), B: part(B)}) == SessionChanges(0, 0, (part(A), part(B)), ())
-    requests.answered(9)
-    assert requests.next({A: part(A), B: part(B, 5)}) == SessionChanges(9, 1, (part(B, 5),), ())
-    requests.answered(9)
-    assert requests.next({A: part(A), B: part(B, 5)}) == SessionChanges(9, 2, (), ())
+    assert requests.next_request({A: part(A), B: part(B)}) == SessionChanges(0, 0, (part(A), part(B)), ())
+    requests.handle_response(9)
+    assert requests.next_request({A: part(A), B: part(B, 5)}) == SessionChanges(9, 1, (part(B, 5),), ())
+    requests.handle_response(9)
+    assert requests.next_request({A: part(A), B: part(B, 5)}) == SessionChanges(9, 2, (), ())
 
 
-def test_what_is_not_wanted_any_more_is_forgotten_and_may_come_again() -> None:
+def test_a_removed_partition_is_forgotten_and_may_come_again() -> None:
     requests = in_session(part(A), part(B))
-    assert requests.next({A: part(A)}) == SessionChanges(9, 1, (), (part(B),))
-    requests.answered(9)
-    assert requests.next({A: part(A), B: part(B)}) == SessionChanges(9, 2, (part(B),), ())
+    assert requests.next_request({A: part(A)}) == SessionChanges(9, 1, (), (part(B),))
+    requests.handle_response(9)
+    assert requests.next_request({A: part(A), B: part(B)}) == SessionChanges(9, 2, (part(B),), ())
 
 
 def test_another_topic_of_the_same_name_is_another_partition() -> None:
     requests = in_session(part(A))
     again = replace(part(A), topic_id=UUID(int=2))
-    assert requests.next({A: again}) == SessionChanges(9, 1, (again,), (part(A),))
+    assert requests.next_request({A: again}) == SessionChanges(9, 1, (again,), (part(A),))
 
 
 def test_without_a_session_all_is_said_each_time() -> None:
     requests = FetchSessionHandler()
     for _ in range(2):
-        assert requests.next({A: part(A)}) == SessionChanges(0, 0, (part(A),), ())
-        requests.answered(0)
+        assert requests.next_request({A: part(A)}) == SessionChanges(0, 0, (part(A),), ())
+        requests.handle_response(0)
 
 
 def test_after_an_error_all_is_said_again_and_the_old_session_named() -> None:
     requests = in_session(part(A))
-    requests.begin_anew()
-    assert requests.next({A: part(A)}) == SessionChanges(9, 0, (part(A),), ())
+    requests.reset()
+    assert requests.next_request({A: part(A)}) == SessionChanges(9, 0, (part(A),), ())

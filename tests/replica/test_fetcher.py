@@ -1,4 +1,4 @@
-"""Followers copy their leaders' logs, byte for byte, whatever their own logs hold when they begin."""
+"""Followers copy their leaders' logs, byte for byte, from any state of their own logs."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def test_a_follower_whose_disk_is_full_goes_on_copying_when_there_is_room() -> N
             world.brokers[1].append(3, size=100)
             if number % 10 == 9:
                 await asyncio.sleep(2)
-                follower.logs.tasks.look_for_room()
+                follower.logs.tasks.check_free_space()
         assert (follower.logs.full_dirs, follower.logs.failed_dirs) == (("/data",), {})
         follower.fs.repair("/data")
-        follower.logs.tasks.look_for_room()
+        follower.logs.tasks.check_free_space()
         await world.settle()
         world.check_equal()
 
@@ -125,9 +125,9 @@ def test_a_follower_of_another_life_is_refused() -> None:
     run(test)
 
 
-def test_what_is_to_be_followed_after_the_stop_is_not() -> None:
+def test_no_partition_is_followed_after_the_stop() -> None:
     async def test(world: World) -> None:
-        """The controller's request is under way, in a thread, when the broker stops."""
+        """The controller's request is being carried out, in a thread, when the broker stops."""
         world.start(1)
         follower = world.start(2)
         told = asyncio.ensure_future(world.lead(1, (1, 2)))

@@ -1,7 +1,7 @@
-"""Whatever happens to brokers, leaders, the network and the disks: once it is over, all logs are the same, to the byte.
+"""After faults of brokers, leaders, the network and the disks, all logs are the same, byte for byte.
 
-A seed decides what happens. Leaders may be elected uncleanly, so records may be lost here: which ones may not is for
-tests/replica/test_partition_model.py.
+A seed decides the faults. Leaders may be elected uncleanly, so records may be lost here. test_partition_model.py tests
+which records must not be lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BROKERS = (1, 2, 3)
 
 
 class Story:
-    """One seed's."""
+    """The events of one seed."""
 
     def __init__(self, world: World, seed: int) -> None:
         self.world = world
@@ -34,12 +34,12 @@ class Story:
                 (self.append, self.elect, self.part, self.kill, self.start, self.trim, self.roll, self.wait),
                 (8, 2, 2, 1, 2, 1, 1, 4),
             )[0]
-            with contextlib.suppress(KafkaError):  # who was asked does not lead, or has been told otherwise
+            with contextlib.suppress(KafkaError):  # the broker does not lead, or has a newer state
                 await action()
         await self.end()
 
     async def append(self) -> None:
-        """Whoever believes to lead takes records."""
+        """Append at each broker that believes to lead."""
         for each in self.world.brokers.values():
             if each.replicas.find(self.world.state.name) and each.replica().partition.is_leader:
                 for _ in range(self.chance.randrange(1, 8)):
@@ -66,7 +66,7 @@ class Story:
         for each in sorted(self.disks):
             if self.chance.random() < 0.6:
                 self.world.start(each, self.disks.pop(each))
-                if self.chance.random() < 0.6 and each != self.world.state.leader:  # who led leads in a new epoch only
+                if self.chance.random() < 0.6 and each != self.world.state.leader:  # a leader needs a new epoch
                     await self.world.tell(each)
 
     async def trim(self) -> None:
@@ -87,7 +87,7 @@ class Story:
         await asyncio.sleep(self.chance.choice((0.001, 0.01, 0.1, 1.0)))
 
     async def end(self) -> None:
-        """All is well again."""
+        """End all faults."""
         world = self.world
         world.unreachable, world.loss = set(), 0.0
         for each in sorted(self.disks):
@@ -98,7 +98,7 @@ class Story:
             world.brokers[world.state.leader].append(2)
         await world.settle()
         leader = world.brokers[world.state.leader]
-        for each in world.brokers.values():  # a leader may not have heard of a log start that others have
+        for each in world.brokers.values():  # a leader may not know the log start of another replica
             assert each.log().log_start_offset >= leader.log().log_start_offset
         firsts = {each.log().first_base_offset for each in world.brokers.values()}
         world.check_equal(since=max(firsts) + (len(firsts) > 1))

@@ -1,4 +1,4 @@
-"""Followers of logs that a cleaner has taken records from."""
+"""Followers of logs from which a cleaner has removed records."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_follower_that_is_in_the_middle_of_what_a_cleaner_replaces_ends_with_t
 
 
 def test_a_follower_gets_over_what_a_cleaner_has_left_nothing_of() -> None:
-    """Between two of the leader's segments, and before the one that is written, which is empty."""
+    """Gaps between two of the leader's segments, and before the active one, which is empty."""
 
     async def test(world: World) -> None:
         world.start(1)

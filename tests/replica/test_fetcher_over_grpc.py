@@ -1,4 +1,4 @@
-"""Three whole brokers that copy over gRPC, while they stop and start under load: their files are the same."""
+"""Three brokers that copy over gRPC, while they stop and start under load, end with the same files."""
 
 from __future__ import annotations
 

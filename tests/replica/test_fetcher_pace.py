@@ -1,4 +1,4 @@
-"""How often a leader is asked, and how much of it at a time: back-off, quiet sessions, throttles."""
+"""The rate and size of fetches: back-off, quiet sessions, throttles."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_throttled_follower_keeps_to_its_rate_which_may_change() -> None:
 
 
 @pytest.mark.slow
-def test_a_throttled_leader_sends_no_faster_to_those_who_are_not_in_sync() -> None:
+def test_a_throttled_leader_sends_no_faster_to_followers_out_of_sync() -> None:
     async def test(world: World) -> None:
         world.start(1)
         world.start(3)
@@ -105,7 +105,7 @@ def test_a_throttled_leader_sends_no_faster_to_those_who_are_not_in_sync() -> No
 
 def test_partitions_that_come_one_after_the_other_do_not_hold_up_those_that_are_copied() -> None:
     async def test(world: World) -> None:
-        """Another comes each time before an answer to the last request can be there."""
+        """Another partition is added each time before the response to the last request."""
         world.start(1)
         follower = world.start(2)
         await world.lead(1, (1, 2))

@@ -1,4 +1,4 @@
-"""A follower's log that is not what its leader's is: it is cut where they differ, or begins anew."""
+"""A follower's log that differs from its leader's is truncated to the divergence, or starts again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from support.replicas.replicating_brokers import World, run, three, until
 
 
-def test_what_the_leader_alone_had_is_cut_from_its_log_when_another_leads() -> None:
+def test_a_deposed_leader_truncates_records_that_only_it_had() -> None:
     async def test(world: World) -> None:
         await three(world)
         world.brokers[1].append(3)
@@ -29,7 +29,7 @@ def test_what_the_leader_alone_had_is_cut_from_its_log_when_another_leads() -> N
 
 def test_logs_that_differ_in_several_epochs_agree_after_as_many_questions() -> None:
     async def test(world: World) -> None:
-        """Epochs 1 to 6 are led by 1 and by 2 in turn, and neither hears of what the other writes."""
+        """Brokers 1 and 2 lead in epochs 1 to 6 in turn, and neither gets the other's records."""
         await three(world)
         world.brokers[1].append(4)
         await world.settle()
@@ -113,7 +113,7 @@ def test_a_follower_whose_next_record_is_gone_at_the_leader_begins_anew() -> Non
     run(test)
 
 
-def test_where_an_unclean_leader_has_less_the_others_cut_their_logs() -> None:
+def test_followers_of_a_shorter_unclean_leader_truncate_their_logs() -> None:
     async def test(world: World) -> None:
         await three(world)
         world.brokers[1].append(3)

@@ -1,4 +1,4 @@
-"""One partition's rules, each by itself; test_partition_model.py has them together under any order of events."""
+"""The rules of a partition one by one; test_partition_model.py tests them together under any order of events."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_everything_in_the_log_of_a_lone_leader_is_committed() -> None:
     assert not led.is_committed(103)
 
 
-def test_what_is_to_be_flushed_first_counts_at_the_leader_once_it_is() -> None:
+def test_unflushed_records_count_at_the_leader_once_they_are_flushed() -> None:
     alone = leader((1,))
     assert not alone.log_appended(103, counts=False)
     assert alone.high_watermark == 100
@@ -155,24 +155,24 @@ def test_an_old_high_watermark_is_not_told_by_a_new_leader() -> None:
 # The in-sync replicas
 
 
-def test_who_lags_leaves_only_once_that_is_written() -> None:
+def test_a_lagging_follower_leaves_only_once_the_change_is_written() -> None:
     led = leader()
     led.log_appended(110)
     fetch(led, 2, 110, now_ms=LAG_MS)
-    shrink = led.look_for_laggards(LAG_MS + 1, LAG_MS)
+    shrink = led.shrink_isr(LAG_MS + 1, LAG_MS)
     assert alteration(shrink).isr == (1, 2)
     assert (led.high_watermark, led.in_sync_replicas) == (90, (1, 2, 3))
-    assert led.look_for_laggards(LAG_MS + 2, LAG_MS).alter is None, "one change at a time"
+    assert led.shrink_isr(LAG_MS + 2, LAG_MS).alter is None, "one change at a time"
     altered = AlterIsrResult(isr=(1, 2), partition_epoch=8)
     assert led.isr_altered(alteration(shrink), altered, LAG_MS + 2) == COMMITTED
     assert (led.high_watermark, led.in_sync_replicas, led.partition_epoch) == (110, (1, 2), 8)
 
 
-def test_who_has_all_there_is_stays_however_long_it_has_been_silent() -> None:
+def test_a_caught_up_follower_stays_however_long_it_is_silent() -> None:
     led = leader()
     fetch(led, 2, 100)
     fetch(led, 3, 100)
-    assert led.look_for_laggards(10 * LAG_MS, LAG_MS) == NOTHING
+    assert led.shrink_isr(10 * LAG_MS, LAG_MS) == NOTHING
 
 
 def test_under_steady_load_a_follower_that_keeps_up_stays() -> None:
@@ -180,10 +180,10 @@ def test_under_steady_load_a_follower_that_keeps_up_stays() -> None:
     for second in range(30):
         led.log_appended(110 + 10 * second)
         fetch(led, 2, 100 + 10 * second, now_ms=1_000 * second)
-        assert led.look_for_laggards(1_000 * second, LAG_MS).alter is None
+        assert led.shrink_isr(1_000 * second, LAG_MS).alter is None
 
 
-def test_who_reaches_the_high_watermark_joins_and_counts_from_then_on() -> None:
+def test_a_follower_that_reaches_the_high_watermark_joins_and_counts() -> None:
     led = leader((1, 2))
     fetch(led, 2, 100)
     assert led.high_watermark == 100
@@ -199,13 +199,13 @@ def test_who_reaches_the_high_watermark_joins_and_counts_from_then_on() -> None:
     assert fetch(led, 3, 101) == COMMITTED
 
 
-def test_nobody_joins_below_the_start_of_the_leader_epoch() -> None:
+def test_no_follower_joins_below_the_start_of_the_leader_epoch() -> None:
     led = leader((1, 2), end=100, high_watermark=90)
     assert fetch(led, 3, 95).alter is None
     assert fetch(led, 3, 100).alter
 
 
-def test_nobody_joins_who_would_bring_deleted_records_back_as_the_leader() -> None:
+def test_no_follower_joins_that_would_bring_back_deleted_records_as_leader() -> None:
     led = leader((1, 2), end=100, high_watermark=90)
 
     def fetch_from(log_start_offset: int) -> Effects:
@@ -234,7 +234,7 @@ def test_a_leader_alone_waits_for_a_follower_that_keeps_up_so_that_it_can_join()
     assert fetch(led, 2, 112).alter
 
 
-def test_who_was_taken_out_of_the_isr_is_not_waited_for_any_more() -> None:
+def test_the_high_watermark_does_not_wait_for_a_replica_outside_the_isr() -> None:
     led = leader((1, 2))
     fetch(led, 2, 100)
     led.log_appended(110)
@@ -245,7 +245,7 @@ def test_who_was_taken_out_of_the_isr_is_not_waited_for_any_more() -> None:
 def test_an_answer_to_a_change_that_something_newer_has_overtaken_is_ignored() -> None:
     led = leader()
     led.log_appended(110)
-    shrink = alteration(led.look_for_laggards(LAG_MS + 1, LAG_MS))
+    shrink = alteration(led.shrink_isr(LAG_MS + 1, LAG_MS))
     led.become_leader(state(partition_epoch=9, isr=(1, 2)), 1, log_end_offset=110, now_ms=LAG_MS + 1)
     assert led.isr_altered(shrink, AlterIsrResult(isr=(1,), partition_epoch=8), LAG_MS + 1) == NOTHING
     assert (led.in_sync_replicas, led.partition_epoch) == ((1, 2), 9)
@@ -264,7 +264,7 @@ def test_a_broker_that_died_on_its_way_into_the_isr_counts_until_that_is_undone(
     assert (led.high_watermark, 3 in led.maximal_isr) == (110, False)
 
 
-def test_who_is_no_replica_is_refused() -> None:
+def test_a_fetch_of_a_broker_without_a_replica_is_refused() -> None:
     with pytest.raises(NotLeaderOrFollower):
         fetch(leader(), 4, 100)
 
@@ -309,7 +309,7 @@ def test_a_leader_that_stays_through_an_election_acknowledges_what_it_has_append
     assert led.is_replicated(99, since, 1)
 
 
-# Who is what
+# Roles
 
 
 @pytest.mark.parametrize("known", [None, 5])

@@ -1,4 +1,4 @@
-"""Three replicas under every order of events: what is committed stays, and high watermarks keep to their rules."""
+"""Three replicas under every order of events: committed records stay, and high watermarks keep to their rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACE = st.integers(0, 5)
 
 
 class Replication(RuleBasedStateMachine):
-    """`settle` at the end: without faults everybody gets everything."""
+    """Ends with `settle`: without faults every replica gets all records."""
 
     @initialize()
     def begin(self) -> None:
@@ -32,7 +32,7 @@ class Replication(RuleBasedStateMachine):
 
     @rule(broker=BROKER)
     def replicate(self, broker: int) -> None:
-        """A fetch, and its answer, that nothing holds up."""
+        """A fetch and its response, without delay."""
         self.cluster.send_fetch(broker)
         if self.cluster.fetches:
             self.cluster.deliver_fetch(self.cluster.fetches.pop())
@@ -135,7 +135,7 @@ UNTIL_IT_FAILS = settings(
 
 
 @pytest.mark.slow
-def test_the_model_notices_that_who_is_to_leave_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_notices_that_a_leaving_replica_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Partition, "maximal_isr", property(_counts_who_is_to_stay))
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Replication, settings=UNTIL_IT_FAILS)
@@ -155,7 +155,7 @@ def who_has_lagged_fetches_again() -> None:
     story.keeps_its_promises()
 
 
-def test_the_model_notices_that_who_lags_may_join(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_notices_that_a_lagging_replica_may_join(monkeypatch: pytest.MonkeyPatch) -> None:
     who_has_lagged_fetches_again()
     monkeypatch.setattr(Partition, "_may_join", lambda *_: True)
     with pytest.raises(AssertionError, match="3 is in the ISR and lacks committed records"):

@@ -1,4 +1,4 @@
-"""The age of what a consumer has not read, by the headers of batches."""
+"""The age of unconsumed records, by the headers of batches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a follower remembers of producers is what its batches say, whatever it was copied, cut, rolled, closed or killed
-between: once it leads, it takes what comes next and nothing else.
+"""A follower's producer state agrees with its batches, after copies, truncations, rolls, stops and kills.
+
+So once the follower leads, it accepts exactly the next batches.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Pair:
         follower.truncate_to(follower.log_end_offset * percent // 100)
 
     def elect(self, _: int, __: int) -> None:
-        """The leader dies, and comes back as a follower; what was not copied is lost."""
+        """The leader dies and comes back as a follower; records that were not copied are lost."""
         self.logs.reverse()
         self.files.reverse()
         self.epoch += 1
@@ -67,7 +68,7 @@ class Pair:
 
 
 def following(log: Log) -> dict[int, int]:
-    """The sequence that comes next of each producer, as the batches say."""
+    """The next sequence number of each producer, by its batches."""
     return {each.producer_id: each.base_sequence + each.record_count for _, each in iterate_headers(read_all(log))}
 
 

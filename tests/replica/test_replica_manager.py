@@ -1,4 +1,4 @@
-"""What a broker makes of the controller's requests, of followers that fetch, and of a store that may not answer."""
+"""A broker's replicas: requests of the controller, fetches of followers, and a store that may not respond."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.replicas.replica_host import LAG_MS, ME, NAME, Host, run
 
 SOON_S = 0.05
 
-# What the controller says
+# Requests of the controller
 
 
 def test_a_broker_leads_and_follows_what_it_is_told_to() -> None:
@@ -81,7 +81,7 @@ def test_a_leader_epoch_with_another_leader_is_refused(first: int) -> None:
     run(test)
 
 
-def test_who_was_deposed_and_what_was_meant_for_an_earlier_life_is_refused() -> None:
+def test_requests_of_a_deposed_controller_or_for_a_former_broker_epoch_are_refused() -> None:
     async def test(host: Host) -> None:
         await host.become(1, 0, controller_epoch=5)
         with pytest.raises(StaleControllerEpoch):
@@ -170,7 +170,7 @@ def test_a_restarted_broker_begins_with_the_high_watermark_that_it_wrote_down() 
         host.state_changes.write_high_watermarks(host.state_changes.high_watermarks())
         host.logs.close()
         host.restart()
-        host.state_changes.write_high_watermarks(host.state_changes.high_watermarks())  # nobody has spoken of it yet
+        host.state_changes.write_high_watermarks(host.state_changes.high_watermarks())  # the partition has no state yet
         await host.become(1, 1, (1, 2))
         assert host.replica.partition.high_watermark == 3
         host.fetched(2, 5)
@@ -251,7 +251,7 @@ def test_many_partitions_are_deleted_with_as_many_writes_of_checkpoints_as_one(m
 # The in-sync replicas
 
 
-def test_who_lags_leaves_the_isr_in_the_store_and_the_controller_can_see_it() -> None:
+def test_a_lagging_follower_leaves_the_isr_in_the_store_where_the_controller_sees_it() -> None:
     async def test(host: Host) -> None:
         await host.become(1, 0)
         host.append()
@@ -272,7 +272,7 @@ def test_who_lags_leaves_the_isr_in_the_store_and_the_controller_can_see_it() ->
     run(test)
 
 
-def test_a_broker_that_stops_changes_no_isr_whoever_still_fetches() -> None:
+def test_a_stopping_broker_changes_no_isr_even_if_followers_fetch() -> None:
     async def test(host: Host) -> None:
         await host.become(1, 0, (1, 2))
         await host.replicas.close()
@@ -319,7 +319,7 @@ def test_a_zombie_leader_can_change_nothing() -> None:
         await host.become(1, 0)
         sent = host.produce(timeout_ms=20 * LAG_MS)
         await asyncio.sleep(LAG_MS / 1000 + 1)
-        host.write(2, 1, (2, 3))  # and this broker is not told
+        host.write(2, 1, (2, 3))  # this broker does not get the change
         host.replicas.shrink_isr()
         await asyncio.sleep(60)
         host.replicas.shrink_isr()
@@ -332,7 +332,7 @@ def test_a_zombie_leader_can_change_nothing() -> None:
     run(test)
 
 
-def test_what_a_controller_has_made_of_the_isr_meanwhile_is_taken_over() -> None:
+def test_an_isr_that_a_controller_wrote_meanwhile_is_taken_over() -> None:
     async def test(host: Host) -> None:
         await host.become(1, 0)
         host.append()
@@ -369,7 +369,7 @@ def test_a_follower_that_has_died_since_it_caught_up_does_not_join() -> None:
         host.fetched(3, 0)
         caught_up = host.epochs[3]
         host.begin_life(3)
-        host.epochs[3] = caught_up  # the controller has not said so yet
+        host.epochs[3] = caught_up  # the controller has not sent the new epoch yet
         await asyncio.sleep(1)
         assert host.in_store().isr == host.replica.partition.in_sync_replicas == (1, 2)
         assert host.replica.partition.pending is None
@@ -459,7 +459,7 @@ def test_records_are_deleted_once_the_live_replicas_have_let_go_of_them() -> Non
         assert not asked.done()
         host.fetched(3, 5, log_start_offset=4)
         assert (await asked).log_start_offset == 4
-        del host.epochs[3]  # dead: nobody waits for it
+        del host.epochs[3]  # dead, so the deletion does not wait for it
         asked = host.delete_records(5)
         host.fetched(2, 5, log_start_offset=4)
         await asyncio.sleep(SOON_S)
@@ -469,7 +469,7 @@ def test_records_are_deleted_once_the_live_replicas_have_let_go_of_them() -> Non
     run(test)
 
 
-def test_who_deletes_records_is_told_what_stands_in_the_way() -> None:
+def test_a_refused_deletion_of_records_names_the_reason() -> None:
     async def test(host: Host) -> None:
         await host.become(1, 0)
         host.append(5)

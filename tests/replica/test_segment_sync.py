@@ -1,4 +1,4 @@
-"""Followers take over what a cleaner has replaced in their leader's log, so that all replicas are the same files."""
+"""Followers take over segments that a cleaner has replaced in their leader's log: all replicas have the same files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_one_segment_of_the_leaders_takes_the_place_of_several_of_the_followers(
     run(test)
 
 
-def test_what_follows_is_copied_while_segments_are_taken_over() -> None:
+def test_new_records_are_copied_during_a_segment_sync() -> None:
     async def test(world: World) -> None:
         await three(world)
         compact(world, 1, 0, 3)
@@ -86,7 +86,7 @@ def test_a_follower_that_was_away_takes_over_what_it_has_missed() -> None:
 
 
 def test_a_follower_that_falls_behind_compares_once_it_has_caught_up() -> None:
-    """It gets from within what is one segment by then, into the one that it has."""
+    """The follower's log end lies inside a merged segment of the leader; the rest goes into the follower's segment."""
 
     async def test(world: World) -> None:
         await three(world, records=4)
@@ -102,7 +102,7 @@ def test_a_follower_that_falls_behind_compares_once_it_has_caught_up() -> None:
     run(test)
 
 
-def test_whoever_was_compacted_goes_back_where_another_leads_that_was_not() -> None:
+def test_a_compacted_follower_takes_back_the_files_of_an_uncompacted_leader() -> None:
     async def test(world: World) -> None:
         await three(world)
         world.unreachable = {1}
@@ -119,7 +119,7 @@ def test_whoever_was_compacted_goes_back_where_another_leads_that_was_not() -> N
 
 
 def test_a_compacted_segment_that_is_written_again_goes_back_once_the_leader_has_closed_its_own() -> None:
-    """Its former leader had begun a segment after it, which was still empty: the follower goes on in the one before."""
+    """The former leader had begun an empty segment: the follower continues in the one before."""
 
     async def test(world: World) -> None:
         await three(world)
@@ -157,7 +157,7 @@ def test_two_that_were_compacted_in_different_ways_become_as_the_leader_is() -> 
 
 @pytest.mark.slow
 def test_another_leader_comes_while_segments_are_copied() -> None:
-    """At each moment of it: what was begun is given up, and what the new one has is taken over."""
+    """At each moment of a sync: it is given up, and the new leader's segments are taken over."""
 
     async def test(world: World, moment: int) -> None:
         await three(world, records=40)

@@ -1,4 +1,4 @@
-"""Answers of a leader that make no sense: a follower says so, pauses, and copies on."""
+"""Senseless responses of a leader: the follower logs them, pauses, and continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates of copying, and the replicas that they hold for."""
+"""Replication throttles: the rates, and the replicas that they apply to."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_list_of_another_form_is_refused(listed: str) -> None:
         TopicConfig.parse({KEY: listed}, TopicConfig())
 
 
-def test_what_was_sent_is_waited_for_at_the_rate() -> None:
+def test_sent_bytes_are_paid_off_at_the_rate() -> None:
     rate = 100
     throttle = ReplicationThrottle(lambda: rate)
     assert throttle.pause(10.0) == 0

@@ -31,7 +31,7 @@ def end(
 
 
 def committed(host: Host, offset: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """The offset after what is read, and what was aborted of it."""
+    """The offset after a committed read, and its aborted transactions."""
     found, aborted = host.replicas.read_committed(host.replica, offset, 1 << 20, min_one_batch=True)
     return found.next_offset, [each[:3] for each in aborted]
 
@@ -74,8 +74,8 @@ def test_a_marker_needs_replicas_in_sync_and_the_leader_epoch() -> None:
     run(test)
 
 
-def test_what_a_read_has_and_what_was_aborted_are_of_the_same_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retention removes a segment, and the index with it, while a reader holds what was aborted in it."""
+def test_a_read_and_its_aborted_transactions_come_from_the_same_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention removes a segment with its transaction index while a reader holds aborted records of it."""
 
     async def test(host: Host) -> None:
         await host.become(1, 0, isr=(1,))

@@ -5,14 +5,14 @@ import pytest
 from sparklog.runtime.eager import start
 
 
-async def test_what_never_waits_is_done_at_once() -> None:
+async def test_a_coroutine_that_never_waits_is_done_at_once() -> None:
     async def answer() -> int:
         return 7
 
     assert start(answer()).result() == 7
 
 
-async def test_what_fails_at_once_fails_when_awaited() -> None:
+async def test_a_coroutine_that_fails_at_once_fails_when_awaited() -> None:
     async def fail() -> None:
         raise ValueError("no")
 
@@ -22,7 +22,7 @@ async def test_what_fails_at_once_fails_when_awaited() -> None:
         await outcome
 
 
-async def test_what_waits_goes_on_where_it_was() -> None:
+async def test_a_waiting_coroutine_continues_where_it_was() -> None:
     steps = []
     wake = asyncio.get_running_loop().create_future()
 

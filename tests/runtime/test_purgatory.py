@@ -10,13 +10,13 @@ LONG_MS = 60_000
 
 
 async def started(coroutine) -> asyncio.Task:
-    """The task, after it has come to its first wait."""
+    """The task, at its first wait."""
     task = asyncio.create_task(coroutine)
     await asyncio.sleep(0)
     return task
 
 
-async def test_what_is_there_at_once_is_not_waited_for() -> None:
+async def test_an_immediate_result_is_not_waited_for() -> None:
     purgatory: Purgatory[str] = Purgatory()
     assert await purgatory.wait(["a"], lambda: 7, LONG_MS) == 7
     assert purgatory.waiting == 0

@@ -1,4 +1,4 @@
-"""Slices of one event loop, where no slice has any time left."""
+"""Slices of one event loop whose time is used up."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from sparklog.base import fetching
+from sparklog.base import urls
 from sparklog.base.errors import ConfigError
 from sparklog.server import json_web_keys
 from sparklog.server.json_web_keys import JsonWebKeys
@@ -96,7 +96,7 @@ async def test_keys_over_https_come_from_a_server_that_an_authority_vouches_for(
         (200, b"<html>", "no JSON Web Key Set with a public key"),
         (200, b'{"keys": []}', "no JSON Web Key Set with a public key"),
         (200, b"[" * 100_000, "no JSON Web Key Set with a public key"),
-        (200, b"x" * (fetching.MAX_BYTES + 1), "has more than 1048576 bytes"),
+        (200, b"x" * (urls.MAX_BYTES + 1), "has more than 1048576 bytes"),
     ],
 )
 async def test_a_set_that_cannot_be_used_leaves_the_keys_and_is_warned_of(

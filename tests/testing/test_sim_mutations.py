@@ -45,9 +45,9 @@ from sparklog.log.producers.producer_state import MarkerBatch, ProducerState
 from sparklog.log.producers.transactions import OpenTransactions
 from sparklog.log.producers.verifications import UNVERIFIED, Verification
 from sparklog.log.retention import SegmentFacts
-from sparklog.log.segment import segment
+from sparklog.log.segment import read_segment, segment
+from sparklog.log.segment.read_segment import ReadSegment
 from sparklog.log.segment.scan import BatchPlace
-from sparklog.log.segment.segment import ReadSegment
 from sparklog.log.segment.segment_writer import SegmentWriter
 from sparklog.log.segment.segments import Segments
 from sparklog.records.key_map import KeyMap
@@ -288,7 +288,7 @@ def records_are_committed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def count(self: Partition) -> None:
         self._counted = ()
 
-    monkeypatch.setattr(Partition, "_count", count)
+    monkeypatch.setattr(Partition, "_choose_counted", count)
 
 
 def a_shrunk_isr_counts_before_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +346,7 @@ def a_gap_belongs_to_the_batch_before_it(monkeypatch: pytest.MonkeyPatch) -> Non
         return at, next((place.base_offset for place in self.walk(at, end)), next_offset)
 
     monkeypatch.setattr(ReadSegment, "cut", cut_behind_gaps)
-    monkeypatch.setattr(segment, "SMALL_BYTES", -1)  # small reads do without `cut`
+    monkeypatch.setattr(read_segment, "SMALL_BYTES", -1)  # small reads do without `cut`
 
 
 def a_store_is_believed_whatever_it_has_lost(monkeypatch: pytest.MonkeyPatch) -> None:

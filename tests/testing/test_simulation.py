@@ -82,7 +82,7 @@ def test_one_broker_that_is_killed_again_and_again() -> None:
 
 @pytest.mark.slow
 def test_what_failed_is_told_so_that_it_can_be_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Partition, "_count", lambda self: setattr(self, "_counted", ()))
+    monkeypatch.setattr(Partition, "_choose_counted", lambda self: setattr(self, "_counted", ()))
     scenarios = (
         scenario_of(seed, kinds=[FaultKind.KILL, FaultKind.PAUSE]) for seed in range(3, 60)
     )  # 3 has few faults

@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`: what Apache Kafka wrote is read, and written again byte for byte."""
+"""Records of `__transaction_state`: Apache Kafka's are read, and written again byte for byte."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
     flush          flush the logs that are due, and closed segments
     checkpoints    write recovery points and log start offsets, one file each for all logs of a directory, on schedule.
-                   A log writes these and the cleaned offsets at once before an operation that relies on the new values
+                   Operations that rely on new values write them and the cleaned offsets at once
     retention      delete old segments, and forget silent producers
     delete         remove the files of deleted segments and partitions after file.delete.delay.ms
 
-A log or directory that fails during a task goes offline, which is logged elsewhere; the task continues with the others.
+A log or directory that fails during a task goes offline, and the failure is logged; the task continues with the others.
 If a full disk has no room for a file, the next run writes it.
 """
 
@@ -40,18 +40,18 @@ class BackgroundTasks:
                 if log.flush_if_due(now_ms):
                     moved.add(self._directories.directory_of(log))
         with contextlib.suppress(KafkaStorageError):  # no room yet
-            self._directories.list_new(moved)
+            self._directories.checkpoint_new_logs(moved)
 
-    def look_for_room(self) -> None:
+    def check_free_space(self) -> None:
         """Check the free space of each directory: resume appends if there is room, refuse them if not."""
         for directory in self._directories.live():
             with self._directories.guard(directory):
-                directory.room.look()
+                directory.room.refresh()
 
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points of all working directories."""
         with contextlib.suppress(KafkaStorageError):
-            self._directories.list_new(self._directories.live())
+            self._directories.checkpoint_new_logs(self._directories.live())
 
     def checkpoint_log_starts(self) -> None:
         """Write the log start offsets and the copies of topic configurations in all working directories."""
@@ -61,7 +61,7 @@ class BackgroundTasks:
                 directory.write_configs()
 
     def configure(self, config: BrokerConfig) -> None:
-        """Work with a new configuration of the broker from now on."""
+        """Use a new configuration of the broker from now on."""
         self._config = config
 
     def apply_retention(
@@ -73,8 +73,8 @@ class BackgroundTasks:
         """Delete the segments that retention selects and return how many.
 
         now_ms: of the wall clock. high_watermark: returns a partition's high watermark, at or above which nothing is
-        deleted; if it is or returns None, the log end offset is used. is_led: whether the broker leads the partition;
-        otherwise only segments below the log start are deleted.
+        deleted; None, also as a result: the log end offset. is_led: returns whether the broker leads the partition; in
+        other partitions, only segments below the log start are deleted.
         """
         count = 0
         for log in self._directories:

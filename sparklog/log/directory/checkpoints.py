@@ -22,7 +22,7 @@
     .kafka_cleanshutdown                 in a log directory: nothing needs recovery
 
 A checkpoint is replaced as a whole: written as `.tmp`, flushed, renamed, and the folder flushed. A crash leaves the old
-file or the new one. A file that cannot be parsed raises CorruptCheckpoint; the caller decides whether it can go on
+file or the new one. A file that cannot be parsed raises CorruptCheckpoint; the caller decides whether to continue
 without it.
 """
 
@@ -113,7 +113,7 @@ def read_offsets(fs: ReadFs, path: str) -> dict[TopicPartition, int]:
 
 
 class DirectoryCheckpoints:
-    """The checkpoints of a log directory, for readers of many of its partitions: each is read once, when it is used."""
+    """The checkpoints of a log directory, for readers of many partitions: each file is read once, at its first use."""
 
     def __init__(self, fs: ReadFs, directory: str) -> None:
         self._fs = fs
@@ -255,15 +255,15 @@ class CleanShutdownMarker:
         self._folder = folder
         self._path = f"{folder}/{CLEAN_SHUTDOWN}"
 
-    def take(self) -> bool:
-        """Remove the marker durably and return whether it existed; it does not cover later writes."""
+    def remove(self) -> bool:
+        """Remove the marker durably, since it does not cover later writes; return whether it existed."""
         if not self._fs.exists(self._path):
             return False
         self._fs.remove(self._path)
         self._fs.flush_dir(self._folder)
         return True
 
-    def put(self) -> None:
+    def write(self) -> None:
         """Write the marker. Raises OSError."""
         replace_file(self._fs, self._path, json.dumps({"version": 0, "brokerEpoch": -1}).encode())
 

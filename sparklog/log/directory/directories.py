@@ -1,10 +1,10 @@
 """The log directories of a broker: which of them work, which logs are in each, and what happens when one fails.
 
 A directory fails as a whole: the first OSError of its disk takes all its logs offline, and no others. Their partitions
-raise KafkaStorageError until the broker restarts. So do partitions that were being created or deleted there: the state
-on the disk is unknown, so none of them is created again in another directory.
+raise KafkaStorageError until the broker restarts. So do partitions that were being created or deleted there: their
+state on the disk is unknown, so they are not created again in another directory.
 
-A single partition can be offline in a working directory, too: it is then set aside.
+A single partition of a working directory can also be offline: it is then set aside.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class LogDirectories:
         """The directory of each partition, including those that are offline or being created."""
         self._offline: dict[TopicPartition, str] = {}
         self._preferred: dict[TopicPartition, LogDirectory] = {}
-        """Where partitions are to be created that have no folder yet."""
+        """The directories chosen for partitions that have no folder yet."""
         self._arriving: dict[TopicPartition, LogDirectory] = {}
-        """The directories that logs are going over to; their checkpoints name these logs already."""
+        """The target directories of logs that are about to move; their checkpoints name these logs already."""
         self._unlisted: set[LogDirectory] = set()
         """The directories with logs that are not in their checkpoints yet."""
         self.lock = threading.RLock()
@@ -136,13 +136,13 @@ class LogDirectories:
             return self._homes[name]
 
     def prefer(self, name: TopicPartition, directory: LogDirectory) -> None:
-        """Let the partition, which has no folder yet, be created in `directory`, if that works then."""
+        """Choose the directory of a partition that has no folder yet. A directory that fails until then is not used."""
         with self.lock:
             self._preferred[name] = directory
 
     @contextlib.contextmanager
     def arrival(self, log: Log, directory: LogDirectory) -> Iterator[None]:
-        """Let the checkpoints of `directory` name a log that is about to go over to it."""
+        """Let the checkpoints of `directory` name a log that is about to move there."""
         self._arriving[log.partition] = directory
         try:
             yield
@@ -151,7 +151,7 @@ class LogDirectories:
 
     @contextlib.contextmanager
     def taking_over(self, log: Log, directory: LogDirectory) -> Iterator[None]:
-        """Let a log leave its directory for `directory`. Raises KafkaStorageError if one of them has failed."""
+        """Move a log from its directory to `directory`. Raises KafkaStorageError if one of them has failed."""
         with self.lock:
             for each in (self._homes[log.partition], directory):
                 if each.failure:
@@ -207,12 +207,12 @@ class LogDirectories:
         with self.guard(directory, reraise=True):
             self.write_checkpoints(directory)
 
-    def has_new(self, directory: LogDirectory) -> None:
+    def note_new_log(self, directory: LogDirectory) -> None:
         """Record that the directory has a log that is not in its checkpoints yet."""
         with self.lock:
             self._unlisted.add(directory)
 
-    def list_new(self, moved: Iterable[LogDirectory] = ()) -> None:
+    def checkpoint_new_logs(self, moved: Iterable[LogDirectory] = ()) -> None:
         """Add new logs to the checkpoints. From then on, recovery treats a gap in them after a crash as a hole.
 
         Call it before others count on records in a new log. moved: directories whose recovery points are written in
@@ -230,7 +230,7 @@ class LogDirectories:
                     directory.write_recovery_points(logs)
             except KafkaStorageError as error:
                 no_room = error
-                self.has_new(directory)
+                self.note_new_log(directory)
         if no_room:
             raise no_room
 
@@ -254,10 +254,10 @@ class LogDirectories:
         return [log for log in self if posixpath.dirname(log.folder) == path or log.partition in arriving]
 
     def at(self, path: str) -> LogDirectory | None:
-        """Return the directory with this absolute path, or with this path in log.dirs; None: there is no such one."""
-        wanted = path.rstrip("/") or "/"
+        """Return the directory with this absolute path, or with this path in log.dirs; None if there is none."""
+        normalized = path.rstrip("/") or "/"
         for each in self._dirs.values():
-            if wanted in (each.path, os.path.abspath(each.path)):
+            if normalized in (each.path, os.path.abspath(each.path)):
                 return each
         return None
 

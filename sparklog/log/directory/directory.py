@@ -1,11 +1,11 @@
-"""One log directory: its owner, partitions, checkpoints, and whether it still works.
+"""One log directory: its owner, partitions, checkpoints and state.
 
 <log dir>/.lock                               held while a broker uses the directory
 <log dir>/.kafka_cleanshutdown                exists after a clean stop, until the next start
 <log dir>/meta.properties                     broker and cluster
 <log dir>/*-offset-checkpoint                 see checkpoints.py
 <log dir>/topic-config-checkpoint             see topic_configs.py
-<log dir>/.reserve                            1 MiB for checkpoints and starts on a full disk, see room.py
+<log dir>/.reserve                            1 MiB for checkpoints and starts on a full disk, see free_space.py
 <log dir>/<topic>-<n>/                        a partition
 <log dir>/<topic>-<n>.<unique>-future/        a copy of a partition that moves here from another log directory
 <log dir>/<topic>-<n>.<unique>-delete/        a deleted partition; removed after file.delete.delay.ms or a restart
@@ -38,7 +38,7 @@ from sparklog.log.directory.checkpoints import (
     MetaProperties,
     OffsetCheckpoint,
 )
-from sparklog.log.directory.room import FreeSpace
+from sparklog.log.directory.free_space import FreeSpace
 from sparklog.log.directory.topic_configs import Overrides, TopicConfigCheckpoint, TopicCopies, TopicCopy
 from sparklog.log.files import DELETE_FOLDER, FUTURE_FOLDER, marked_folder_name
 from sparklog.log.log import Log
@@ -115,7 +115,7 @@ class LogDirectory:
 
     def begin(self) -> list[TopicPartition]:
         """Read the checkpoints and return the partitions that have folders here. Raises OSError."""
-        self.was_clean = self._marker.take()
+        self.was_clean = self._marker.remove()
         self._known_recovery_points = _read_or_do_without(self._recovery_points.read, {})
         self._known_log_starts = _read_or_do_without(self._log_starts.read, {})
         self._known_cleaned = _read_or_do_without(self._cleaned.read, None) if self._cleaned.has_content() else None
@@ -206,9 +206,9 @@ class LogDirectory:
     ) -> None:
         """Store copies of topics.
 
-        topics: the new ones, and those that have changed. ids: the names and ids of all topics that are known; copies
-        of others are dropped, unless a partition of theirs is set aside. None: all stay. Raises OSError, or
-        KafkaStorageError if there is no room; a later `write_configs` writes the copies then.
+        topics: new and changed topics. ids: the names and ids of all known topics; copies of other topics are dropped,
+        unless one of their partitions is set aside. None: all copies stay. Raises OSError, or KafkaStorageError if
+        there is no room; a later `write_configs` then writes the copies.
         """
         with self._writing:
             before = self.kept_configs
@@ -223,14 +223,14 @@ class LogDirectory:
         self.write_configs()
 
     def keep_brokers(self, brokers: Mapping[str, Overrides]) -> None:
-        """Store copies of the keys that were set for brokers at run time. Raises as `keep_topics` does."""
+        """Store copies of the broker keys that were set at run time. Raises as `keep_topics` does."""
         with self._writing:
             if brokers != self.kept_configs.brokers:
                 self.kept_configs = structs.replace(self.kept_configs, brokers=brokers)
         self.write_configs()
 
     def note_leap(self, topic: str, leader_epoch: int) -> None:
-        """Store that the topic's leader epochs leap, up to that one. Raises as `keep_topics` does."""
+        """Store that the topic's leader epochs leap up to `leader_epoch`. Raises as `keep_topics` does."""
         with self._writing:
             before = self.kept_configs
             leapt = structs.replace(before.topics[topic], leader_epoch=leader_epoch)
@@ -238,13 +238,13 @@ class LogDirectory:
         self.write_configs()
 
     def note_change(self, seen_change: int, store_id: str) -> None:
-        """Store the cluster store's id, and the number of its newest change. Raises as `keep_topics` does."""
+        """Store the cluster store's id and the number of its newest change. Raises as `keep_topics` does."""
         with self._writing:
             before = self.kept_configs
             if (seen_change, store_id) == (before.seen_change, before.store_id):
                 return
             topics = before.topics
-            if before.store_id not in ("", store_id):  # the changes of this store are numbered anew
+            if before.store_id not in ("", store_id):  # another store numbers its changes from the beginning
                 topics = {name: structs.replace(copy, seen_change=0) for name, copy in topics.items()}
             self.kept_configs = TopicCopies(topics, seen_change, store_id, before.brokers)
         self.write_configs()
@@ -253,7 +253,7 @@ class LogDirectory:
         """Write the copies of configurations if they changed. Raises OSError, or KafkaStorageError without room."""
         with self._writing:
             if (kept := self.kept_configs) is not self._written_configs:
-                with self.room.needed("topics' configurations"):
+                with self.room.retriable_write("topics' configurations"):
                     self._configs.write(kept)
                 self._written_configs = kept
 
@@ -278,7 +278,7 @@ class LogDirectory:
     def end(self) -> None:
         """Mark a clean stop after all is closed and written, unless a partition is set aside. Raises OSError."""
         if not self._damaged:
-            self._marker.put()
+            self._marker.write()
 
     def read_meta(self) -> MetaProperties | None:
         """Return `meta.properties`; None if it is missing. Raises CorruptCheckpoint or OSError."""

@@ -8,9 +8,9 @@
     tasks        background tasks, see background_tasks.py
     close        close and flush every log, write the checkpoints, then the marker of a clean stop
 
-directories.py describes what happens when a directory fails. A log that cannot be opened because flushed batches are
-damaged is offline alone. So is a partition that lies in two directories, for example because one directory was left out
-of log.dirs for a while. Nothing on the disk tells reliably which copy is right, so an operator has to move one away.
+directories.py describes the failure of a directory. A single log is offline if flushed batches are damaged, or if its
+partition lies in two directories, for example because one directory was left out of log.dirs for a while. The disk
+does not show reliably which copy is right, so an operator must move one away.
 """
 
 from __future__ import annotations
@@ -117,14 +117,14 @@ class LogManager:
         """Return the partition's log, or None if it is not here. Raises KafkaStorageError if it is offline."""
         return self._directories.get(name)
 
-    def list_new(self) -> None:
-        """See `LogDirectories.list_new`."""
-        self._directories.list_new()
+    def checkpoint_new_logs(self) -> None:
+        """See `LogDirectories.checkpoint_new_logs`."""
+        self._directories.checkpoint_new_logs()
 
     # Start
 
     def make_room(self) -> None:
-        """Give up the reserve of each directory whose disk is full: the cluster store may need it to be opened."""
+        """Release the reserve of each directory whose disk is full: opening the cluster store may need the space."""
         for directory in self._directories.live():
             if self._fs.exists(directory.path):
                 with self._directories.guard(directory):
@@ -143,7 +143,7 @@ class LogManager:
                     directory.acquire(self._held)
                     found += [(directory, name) for name in directory.begin()]
             self._directories.check_live()
-            self._open_all(self._settle(self.moves.resume(found)), topic_configs, progress)
+            self._open_all(self._drop_doubled(self.moves.resume(found)), topic_configs, progress)
             self._directories.check_live()
         except BaseException:
             self._held.close()
@@ -154,7 +154,9 @@ class LogManager:
                 directory.room.keep_reserve()
         self.moves.begin_again()
 
-    def _settle(self, found: list[tuple[LogDirectory, TopicPartition]]) -> list[tuple[LogDirectory, TopicPartition]]:
+    def _drop_doubled(
+        self, found: list[tuple[LogDirectory, TopicPartition]]
+    ) -> list[tuple[LogDirectory, TopicPartition]]:
         """Return `found` without the partitions that lie in several directories, and take those offline."""
         homes: dict[TopicPartition, list[LogDirectory]] = {}
         for directory, name in found:
@@ -205,7 +207,7 @@ class LogManager:
                 future.result()
 
     def check_room(self, partitions: int) -> None:
-        """Raise PolicyViolation if the limit of open files leaves no room for so many more partitions."""
+        """Raise PolicyViolation if the limit of open files does not allow that many more partitions."""
         if len(self._directories) + partitions > self._open_files.logs:
             raise PolicyViolation(f"{partitions} partitions more: {self._open_files.why}")
 
@@ -268,9 +270,9 @@ class LogManager:
     ) -> Log:
         """Return the partition's log; if there is none, create one in the directory with the fewest partitions.
 
-        topic_id: stored for the log if it has none. If the log belongs to another topic, left behind by a topic of the
-        same name, it goes offline. is_new: False if the partition has existed before. It may then lie in a failed
-        directory, so no new log is created while a directory has failed.
+        topic_id: stored for the log if it has none. A log of another topic with the same name goes offline. is_new:
+        False if the partition has existed before. It may then lie in a failed directory, so no new log is created
+        while a directory has failed.
 
         Raises KafkaStorageError, also if the partition is offline or no directory works.
         """
@@ -293,10 +295,13 @@ class LogManager:
             if self.failed_dirs and not is_new:
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
             directory = self._directories.home_of(name)
-        with self._directories.guard(directory, reraise=True), directory.room.needed(f"another log, of {name}"):
+        with (
+            self._directories.guard(directory, reraise=True),
+            directory.room.retriable_write(f"another log, of {name}"),
+        ):
             made = self._open_log(directory, name, config)
         self._directories.add(directory, made)
-        self._directories.has_new(directory)
+        self._directories.note_new_log(directory)
         return self.get(name) or made
 
     def delete(self, name: TopicPartition) -> None:
@@ -308,19 +313,19 @@ class LogManager:
         """Delete partitions; their folders are removed after file.delete.delay.ms. Missing ones are no error.
 
         A partition that lies in two directories is deleted from both. Returns the errors of the partitions that were
-        not deleted; an offline one stays offline. Not finding a partition is an error while a directory has failed,
-        because the partition may lie there.
+        not deleted; an offline one stays offline. While a directory has failed, a missing partition is an error: it
+        may lie there.
         """
-        return self._take_out(names, DELETE_FOLDER)
+        return self._rename_folders(names, DELETE_FOLDER)
 
     def set_stray(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
         """Rename the folders of partitions that do not belong to this broker, as Apache Kafka does, and keep the files.
 
         Returns the errors as `delete_all` does.
         """
-        return self._take_out(names, STRAY_FOLDER)
+        return self._rename_folders(names, STRAY_FOLDER)
 
-    def _take_out(self, names: Iterable[TopicPartition], mark: str) -> dict[TopicPartition, KafkaStorageError]:
+    def _rename_folders(self, names: Iterable[TopicPartition], mark: str) -> dict[TopicPartition, KafkaStorageError]:
         errors: dict[TopicPartition, KafkaStorageError] = {}
         touched: dict[LogDirectory, list[TopicPartition]] = {}
         names = tuple(names)
@@ -337,7 +342,7 @@ class LogManager:
                     self._fs.flush_dir(directory.path)
                     self._directories.write_checkpoints(
                         directory
-                    )  # new partitions of these names must not inherit the old offsets
+                    )  # a new partition of the same name must not inherit the old offsets
             except KafkaStorageError as error:
                 errors |= dict.fromkeys(deleted, error)
                 if directory.failure:  # after a power cut the deleted folders may be back
@@ -367,7 +372,7 @@ class LogManager:
         return homes
 
     def configure(self, config: BrokerConfig) -> None:
-        """Apply a new configuration of the broker, except to the logs: see `update_configs`."""
+        """Apply a new configuration of the broker. `update_configs` applies it to the logs."""
         self._config = config
         self.tasks.configure(config)
 
@@ -391,7 +396,7 @@ class LogManager:
                 directory.keep_topics(topics, seen_change, ids)
 
     def keep_brokers(self, brokers: Mapping[str, Overrides]) -> None:
-        """Store copies of the keys that were set at run time for all brokers and for this one, by node."""
+        """Store copies of the keys that were set at run time for all brokers and for this broker, by node."""
         for directory in self._directories.live():
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.keep_brokers(brokers)
@@ -403,7 +408,7 @@ class LogManager:
 
     @property
     def kept_topics(self) -> Mapping[str, TopicCopy]:
-        """The copies of topics; of several directories' copies of one, that which knows more partitions."""
+        """The copies of topics; if several directories have a copy of one topic, the one with more partitions."""
         found: dict[str, TopicCopy] = {}
         for directory in self._directories.live():
             for name, kept in directory.kept_configs.topics.items():
@@ -413,19 +418,19 @@ class LogManager:
 
     def find_kept_config(self, topic: str, topic_id: UUID | None) -> Overrides | None:
         """Return the last stored copy of the topic's configuration; None if there is none for that topic id."""
-        return next((kept.overrides for _, kept in self._kept(topic, topic_id)), None)
+        return next((kept.overrides for _, kept in self._copies_of(topic, topic_id)), None)
 
     def leapt_to(self, topic: str, topic_id: UUID | None) -> int:
-        """Return the highest leader epoch that the topic's partitions have leapt to; -1: they never have."""
-        return max((kept.leader_epoch for _, kept in self._kept(topic, topic_id)), default=-1)
+        """Return the highest leader epoch that the topic's partitions have leapt to; -1 if they never have."""
+        return max((kept.leader_epoch for _, kept in self._copies_of(topic, topic_id)), default=-1)
 
     def note_leap(self, topic: str, topic_id: UUID | None, leader_epoch: int) -> None:
-        """Store that the topic's leader epochs leap, up to that one, wherever its configuration is kept."""
-        for directory, _ in self._kept(topic, topic_id):
+        """Store that the topic's leader epochs leap up to `leader_epoch`, in all directories with a copy of it."""
+        for directory, _ in self._copies_of(topic, topic_id):
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.note_leap(topic, leader_epoch)
 
-    def _kept(self, topic: str, topic_id: UUID | None) -> list[tuple[LogDirectory, TopicCopy]]:
+    def _copies_of(self, topic: str, topic_id: UUID | None) -> list[tuple[LogDirectory, TopicCopy]]:
         found = [(each, each.kept_configs.topics.get(topic)) for each in self._directories.live()]
         return [(each, kept) for each, kept in found if kept and kept.topic_id == topic_id]
 
@@ -437,13 +442,13 @@ class LogManager:
 
     @property
     def store_id(self) -> str:
-        """The id of the cluster store that the directories have stored last; empty if none has."""
+        """The id of the cluster store, as last stored in the directories; empty if none has one."""
         ids = (directory.kept_configs.store_id for directory in self._directories.live())
         return next((store_id for store_id in ids if store_id), "")
 
     @property
     def seen_change(self) -> int:
-        """The greatest number of a cluster store's change that the directories have stored."""
+        """The number of the newest change of a cluster store that any directory has stored."""
         return max((directory.kept_configs.seen_change for directory in self._directories.live()), default=0)
 
     # Stop

@@ -1,19 +1,19 @@
-"""Moves of replicas between the log directories of a broker (KIP-113). move.py has one log's way.
+"""Moves of replicas between the log directories of a broker (KIP-113). log/move.py moves one log.
 
-    begin     begin to copy a partition's log to another directory. A later `begin` for a third directory, or back,
-              ends the former move
-    step      copy the next piece of one of the moves, or let its log go over to the copy
-    cancel    end moves: the partition is deleted
+    begin     begin to copy a partition's log to another directory. A later `begin` for another directory ends the
+              former move
+    step      copy the next piece of one of the moves, or switch its log to the copy
+    cancel    end the moves of deleted partitions
 
 A move ends without effect if it is cancelled, if the log goes offline, or if the target directory fails or is full.
 Its copy is then deleted, and the log stays where it is.
 
-The folder of the copy is the memory of a move. At a start (`resume`, `begin_again`):
+A start finds interrupted moves by the folders of their copies (`resume`, `begin_again`):
 
     `<topic>-<n>` and a copy in another directory     the copy is deleted, and the move begins again
     no `<topic>-<n>`, and a deleted folder with the
-    <unique> of the copy                              the log had gone over to the copy: it becomes `<topic>-<n>`
-    a copy alone                                      it is left alone. It is no whole log
+    <unique> of the copy                              the log had switched to the copy: it becomes `<topic>-<n>`
+    a copy alone                                      it is incomplete, and left alone
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sparklog.log.log import Log
 from sparklog.log.move import LogMove
 
 BeforeSwitch = Callable[[TopicPartition, str], None]
-"""Arguments: a partition, and the directory that its log goes over to."""
+"""Arguments: a partition, and the target directory of its log."""
 Found = list[tuple[LogDirectory, TopicPartition]]
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class ReplicaMoves:
         self._moves: dict[TopicPartition, _Move] = {}
         """In the order in which they get their next step."""
         self._interrupted: dict[TopicPartition, tuple[LogDirectory, list[str]]] = {}
-        """Moves that the last stop has interrupted: the target and the copies."""
+        """Moves that the last stop interrupted, each with its target and copies."""
         self._is_stopped = False
 
     def __len__(self) -> int:
@@ -96,12 +96,12 @@ class ReplicaMoves:
         ]
 
     def begin(self, name: TopicPartition, path: str, *, is_known: bool = False) -> None:
-        """Begin to move the partition's log to the log directory `path`; nothing to do if it is there.
+        """Begin to move the partition's log to the log directory `path`, unless it is there.
 
         is_known: the cluster has the partition; if this broker gets a replica of it later, it is created in `path`.
 
         Raises LogDirNotFound; KafkaStorageError if the partition is offline, the target is full or a directory has
-        failed: the partition may lie there, too; InvalidTopic if the name is too long for the copy's folder;
+        failed, as the partition may lie there too; InvalidTopic if the name is too long for the copy's folder;
         ReplicaNotAvailable if this broker has no replica.
         """
         target = self._directories.at(path)
@@ -151,7 +151,7 @@ class ReplicaMoves:
     def step(self, max_bytes: int, before_switch: BeforeSwitch = lambda *_: None) -> int | None:
         """Do the next step of one of the moves; return how many bytes were copied, at most about `max_bytes`.
 
-        None: there are no moves. before_switch: called before a log goes over to its copy.
+        Returns None if there are no moves. before_switch: called before a log switches to its copy.
         """
         with self._lock:
             if self._is_stopped or not self._moves:
@@ -207,7 +207,7 @@ class ReplicaMoves:
                 move.target.expire(folder, 0)
 
     def stop(self) -> None:
-        """Do no further step; on return none is under way. The copies stay for the next start."""
+        """Stop moving; on return no step is in progress. The copies stay for the next start."""
         with self._lock:
             self._is_stopped = True
             moves = tuple(self._moves.values())
@@ -218,7 +218,7 @@ class ReplicaMoves:
     # Start
 
     def resume(self, found: Found) -> Found:
-        """Return `found`, the partitions with folders, and those whose logs had gone over to copies before a crash."""
+        """Return the partitions with folders: `found`, and those whose logs had switched to copies before a crash."""
         homes: dict[TopicPartition, list[LogDirectory]] = {}
         for directory, name in found:
             homes.setdefault(name, []).append(directory)
@@ -247,7 +247,7 @@ class ReplicaMoves:
         return found + adopted
 
     def begin_again(self) -> None:
-        """Begin the moves again that the last stop has interrupted, of the logs that are open now."""
+        """Begin again the moves that the last stop interrupted, of the logs that are open now."""
         for name, (target, copies) in self._interrupted.items():
             try:
                 self.begin(name, target.path)

@@ -1,7 +1,7 @@
 """Limits on the open files of logs: each log keeps one file open, and the cache those of recently read closed segments.
 
-The rest of the process's open files is reserved, mainly for connections: without them the broker's partitions cannot be
-reached. A part of that is for the broker itself: its listeners, the cluster store, checkpoints, other brokers.
+The remaining open files of the process are reserved, mainly for clients' connections. The broker itself needs some for
+its listeners, the cluster store, checkpoints and other brokers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEAST = 64
 
 
 class OpenFileLimits(NamedTuple):
-    """The numbers of logs and of closed segments that may have open files, and of Kafka's connections."""
+    """The limits of logs and closed segments with open files, and of connections of Kafka's protocol."""
 
     logs: int
     closed_segments: int = MAX_SEGMENTS
@@ -27,7 +27,7 @@ class OpenFileLimits(NamedTuple):
 
     @classmethod
     def of(cls, limit: int) -> OpenFileLimits:
-        """Return the parts of the limit of a process that may have `limit` files open."""
+        """Return the limits in a process that may have `limit` files open."""
         closed_segments = min(MAX_SEGMENTS, int(limit * FOR_CLOSED_SEGMENTS))
         kept_back = int(limit * KEPT_BACK)
         return cls(
@@ -38,7 +38,7 @@ class OpenFileLimits(NamedTuple):
 
     @classmethod
     def of_process(cls) -> OpenFileLimits:
-        """Return the parts of this process's limit (RLIMIT_NOFILE, `ulimit -n`); NO_LIMIT if it has none."""
+        """Return the limits in this process (RLIMIT_NOFILE, `ulimit -n`); NO_LIMIT if it has none."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return NO_LIMIT if limit == resource.RLIM_INFINITY else cls.of(limit)
 

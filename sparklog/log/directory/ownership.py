@@ -57,7 +57,7 @@ class Ownership:
 
     @property
     def directory_id(self) -> str:
-        """The id of the first working directory with an owner; only that broker can hold its lock. Empty if none."""
+        """The id of the first working directory with an owner; empty if there is none."""
         return next((meta.directory_id for meta in self._read().values() if meta), "")
 
     def _read(self) -> dict[LogDirectory, MetaProperties | None]:

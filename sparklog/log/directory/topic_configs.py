@@ -8,15 +8,15 @@
 
 The cluster store holds a topic's valid configuration and assignment; this file holds the last known copy.
 
-- `seen_change` is the number of the store's newest change when a copy was written. A store whose newest change has a
-  lower number has lost some. Of two brokers' copies of a configuration, that with the greater number is newer.
-- `brokers` has the keys that were set at run time for all brokers and for this one: without them, the defaults of
-  topics might be others, and delete records.
-- `store_id` names the store: one with another id has replaced it (cluster/identity.py).
-- `leader_epoch` of a partition is that in which its replicas were learned. Each change of them begins a new leader
-  epoch, so the copy with the greater epoch is newer.
-- `leader_epoch` of a topic is there once its epochs have leapt (broker/restoration.py), on any broker: clients may
-  know it, though no record has it.
+- `seen_change` is the number of the store's newest change when the copy was written. A store with a lower number has
+  lost changes. Of two brokers' copies of a configuration, the one with the greater number is newer.
+- `brokers` has the keys that were set at run time for all brokers and for this broker. Without them, other defaults of
+  topics could apply and delete records.
+- `store_id` names the store. A store with another id has replaced it (cluster/identity.py).
+- `leader_epoch` of a partition is the epoch in which the broker learned its replicas. Each change of replicas begins a
+  new leader epoch, so the copy with the greater epoch is newer.
+- `leader_epoch` of a topic is set once its epochs have leapt on any broker (broker/restoration.py): clients may know
+  that epoch, though no record has it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sparklog.log.directory.checkpoints import CorruptCheckpoint, read_file, rep
 
 TOPIC_CONFIGS = "topic-config-checkpoint"
 LEAP = 100_000
-"""More elections than a partition has between two records; 2^31 epochs leave room for 20,000 leaps."""
+"""The size of a leap: more elections than happen between two records. 2^31 epochs allow 20,000 leaps."""
 _VERSION = 0
 Overrides = Mapping[str, str]
 """A topic's own configuration, by Kafka's keys."""
@@ -52,20 +52,20 @@ _INSTEAD: Mapping[str, Overrides] = MappingProxyType(
         ),
     }
 )
-"""What applies if one of these keys cannot be read: it would have said which records stay."""
+"""Values that apply if one of these keys cannot be read, because each of them decides which records stay."""
 logger = logging.getLogger(__name__)
 
 
 def config_of(topic: str, overrides: Overrides, defaults: TopicConfig) -> TopicConfig:
     """Return a topic's effective configuration.
 
-    A key that cannot be read is ignored, such as one of a later version or of Apache Kafka's tools. No default takes
-    its place if it would delete records that the key may have kept.
+    An unreadable key is ignored, such as one of a later version or of Apache Kafka's tools. A default that could delete
+    records does not take its place.
     """
     try:
         return TopicConfig.parse(overrides, defaults)
     except InvalidConfig:
-        pass  # one key after the other, then
+        pass  # read the keys one by one below
     config = defaults
     instead: dict[str, str] = {}
     for key, value in overrides.items():
@@ -85,32 +85,32 @@ class AssignmentCopy(Struct, frozen=True, kw_only=True):
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     leader_epoch: int = -1
-    """The leader epoch in which they were learned; -1: they are not sure, or there was no leader yet."""
+    """The leader epoch in which the broker learned the replicas; -1: they are uncertain, or there was no leader yet."""
 
     def says_more_than(self, before: AssignmentCopy | None) -> bool:
-        """Return whether it takes the place of what was known before: only one that is sure does."""
+        """Return whether this copy replaces `before`: only a certain one does."""
         if before is None:
             return True
         is_sure = self.leader_epoch >= 0
         return is_sure and (before.leader_epoch < 0 or self.brokers != before.brokers)
 
     def is_newer_than(self, other: AssignmentCopy | None) -> bool:
-        """Return whether it was learned later than another broker's; if in doubt, the one with more replicas was."""
+        """Return whether this copy is newer than another broker's; of equal epochs, the one with more replicas is."""
         return other is None or (self.brokers != other.brokers and self.age > other.age)
 
     @property
     def brokers(self) -> tuple[tuple[int, ...], ...]:
-        """What makes two assignments the same: the replicas, those to add and those to remove."""
+        """The replicas, those being added and those being removed, by which assignments are compared."""
         return self.replicas, self.adding, self.removing
 
     @property
     def age(self) -> tuple[int, int]:
-        """What orders two copies: the leader epoch, then the number of replicas; the greater one is newer."""
+        """The leader epoch and the number of replicas, by which copies are ordered; the greater one is newer."""
         return self.leader_epoch, len(self.replicas)
 
 
 class PartitionAssignment(Protocol):
-    """What a copy is made from: a partition in a request of the controller, or in the metadata cache."""
+    """The source of a copy: a partition in a request of the controller, or in the metadata cache."""
 
     @property
     def replicas(self) -> tuple[int, ...]:
@@ -129,12 +129,12 @@ class PartitionAssignment(Protocol):
 
     @property
     def leader_epoch(self) -> int:
-        """The partition's leader epoch, as the controller has told it."""
+        """The partition's leader epoch, from the controller."""
         ...
 
     @property
     def is_restored(self) -> bool:
-        """Whether the partition was restored and has no leader yet: its replicas are not sure."""
+        """Whether the partition was restored and has no leader yet, so that its replicas are uncertain."""
         ...
 
 
@@ -148,15 +148,15 @@ class TopicCopy(Struct, frozen=True):
     topic_id: UUID | None
     overrides: Overrides
     leader_epoch: int = -1
-    """A leader epoch that its partitions have leapt to, less than LEAP below the highest; -1: they never have."""
+    """A leader epoch that its partitions have leapt to, less than LEAP below the highest; -1 if they never have."""
     partitions: AssignmentCopies = field(default_factory=dict)
-    """The partitions that are known; empty in a copy that an earlier version wrote."""
+    """The known partitions; empty in a copy from an earlier version of sparklog."""
     seen_change: int = 0
     """The number of the store's newest change when the configuration was learned."""
 
     @classmethod
     def of(cls, topic_id: UUID, overrides: Overrides, partitions: Mapping[int, PartitionAssignment]) -> TopicCopy:
-        """Return the copy of a topic, as far as its partitions are known."""
+        """Return the copy of a topic with its known partitions."""
         latest = max((each.leader_epoch for each in partitions.values()), default=-1)
         kept = {
             number: AssignmentCopy(
@@ -170,7 +170,7 @@ class TopicCopy(Struct, frozen=True):
         return cls(topic_id, overrides, latest // LEAP * LEAP if latest >= LEAP else -1, kept)
 
     def learn(self, before: TopicCopy | None, seen_change: int) -> TopicCopy:
-        """Return the copy that takes the place of `before`. Assignments that have not changed keep their age."""
+        """Return the copy that replaces `before`. Unchanged assignments keep their leader epoch."""
         if before is None or before.topic_id != self.topic_id:
             return structs.replace(self, seen_change=seen_change)
         partitions = dict(before.partitions)
@@ -198,13 +198,13 @@ class TopicCopies(Struct, frozen=True):
 
 
 class TopicConfigCheckpoint:
-    """The file with the copies. The caller makes sure that only one thread writes it at a time."""
+    """The file with the copies. The caller ensures that one thread writes it at a time."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
         self._fs = fs
         self._path = f"{folder}/{TOPIC_CONFIGS}"
         self._written: dict[str, tuple[TopicCopy, str]] = {}
-        """The copies that were written last, and their JSON: most of them are written again."""
+        """The last written copies with their JSON, which is reused for unchanged copies."""
 
     def read(self) -> TopicCopies:
         """Return the copies; empty if there is no file. Raises CorruptCheckpoint or OSError."""

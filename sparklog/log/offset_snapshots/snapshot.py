@@ -17,9 +17,8 @@ complete file or none, and the footer reveals a file that is torn nevertheless. 
 offset first: otherwise a power cut could leave a snapshot of records that are lost.
 
 A snapshot is valid while the log reaches its end offset, with the same leader epoch there. Truncation below its end, a
-newer snapshot, and deletion of the partition remove it. A snapshot tells nothing about records missing above its end:
-a loader must check that the tail has no gaps. Otherwise compaction above the snapshot may have removed tombstones
-there, and the keys that they deleted would reappear.
+newer snapshot, and deletion of the partition remove it. A loader must check that the log above the end has no gaps.
+Otherwise compaction may have removed tombstones there, and the keys that they deleted would reappear.
 """
 
 from __future__ import annotations
@@ -203,7 +202,7 @@ class OffsetSnapshots:
 
 
 def _read_footer(file: ReadFile, snapshot: SnapshotId) -> Snapshot | str:
-    """Return the snapshot in the file, or a text that says what is wrong with it."""
+    """Return the snapshot in the file, or a text with its fault."""
     size = file.size - FOOTER_BYTES
     footer = file.read_at(max(0, size), FOOTER_BYTES)
     if size < 0 or len(footer) < FOOTER_BYTES or _CRC.unpack(footer[-_CRC.size :])[0] != crc32c(footer[: -_CRC.size]):
@@ -230,8 +229,8 @@ def what_is_stale(snapshot: SnapshotId, epochs: LeaderEpochs, log_start: int, hi
 class OffsetGapCheck:
     """Check that the batches from `next_offset` on have a record at every offset, so that compaction has removed none.
 
-    A tombstone that compaction removed leaves no trace but the gap. Check the bytes that are used, as they are read: a
-    second read of the log may give another answer.
+    A tombstone that compaction removed leaves only the gap. Check the same bytes that are loaded: a second read of the
+    log may return others.
     """
 
     __slots__ = ("is_unbroken", "next_offset")

@@ -3,10 +3,9 @@
     begin, write, install    take a snapshot of the records below an offset, in pieces; the installation is atomic
     newest, open             read a snapshot, to load the partition or to copy it to a replica
 
-A snapshot never outlives the records that it sums up: the records below its end are flushed before it is taken, and a
-truncation below its end removes it (truncate.py). A start removes unfinished snapshots and those above the log's end.
-
-A disk without room for a snapshot fails only the snapshot.
+A snapshot never outlives its records: the records below its end are flushed before it is taken, and a truncation below
+its end removes it (truncate.py). A start removes unfinished snapshots and those above the log's end. On a full disk
+only the snapshot fails.
 """
 
 from __future__ import annotations
@@ -54,23 +53,23 @@ class SnapshotStore:
     def newest(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
         """Return the newest intact snapshot for which `what_is_wrong` returns an empty string, or None."""
         with self._state.disk:
-            return self._again(lambda: self._files.newest(what_is_wrong))
+            return self._retry(lambda: self._files.newest(what_is_wrong))
 
     def newest_id(self) -> SnapshotId | None:
         """Return the id of the newest snapshot, unchecked; None if there is none."""
         with self._state.disk:
-            return next(iter(self._again(self._files.ids)), None)
+            return next(iter(self._retry(self._files.ids)), None)
 
     def open(self, snapshot: SnapshotId) -> LogSlice:
         """Return the snapshot's record batches, for a replica to copy. Raises OffsetOutOfRange if it is gone."""
         with self._state.disk:
             try:
-                file, size = self._again(lambda: self._files.open(snapshot))
+                file, size = self._retry(lambda: self._files.open(snapshot))
             except FileNotFoundError:
                 raise OffsetOutOfRange(f"{self._state} has no snapshot up to {snapshot.end_offset}") from None
             return LogSlice(file, 0, size, snapshot.end_offset, self._state.disk)
 
-    def _again(self, look: Callable[[], Result]) -> Result:
+    def _retry(self, look: Callable[[], Result]) -> Result:
         """Return the result of `look`, called again if the log's folder was renamed meanwhile."""
         folder = self._state.folder
         try:
@@ -82,10 +81,9 @@ class SnapshotStore:
             return look()
 
     def begin(self, end_offset: int) -> SnapshotWriter:
-        """Return the writer of a snapshot of the records below `end_offset`; `install_snapshot` completes it.
+        """Return the writer of a snapshot of the records below `end_offset`; `install` completes it.
 
-        Blocks until those records are flushed: a snapshot must not outlive its records. Raises OffsetOutOfRange if the
-        log does not hold them.
+        Blocks until those records are flushed. Raises OffsetOutOfRange if the log does not hold them.
         """
         state = self._state
         snapshot = SnapshotId(end_offset, state.epochs.epoch_at(end_offset - 1))
@@ -106,7 +104,7 @@ class SnapshotStore:
             writer.abort()
 
     def install(self, writer: SnapshotWriter) -> int:
-        """Install a snapshot in place of older ones and return its size in bytes. Blocks until it is durable.
+        """Install a snapshot, which replaces older ones, and return its size in bytes. Blocks until it is durable.
 
         Raises CorruptRecord or InvalidRecord if it is no valid snapshot, OffsetOutOfRange if the log was truncated
         meanwhile; the snapshot is then removed.

@@ -11,21 +11,20 @@ sequence number. For each producer the partition keeps the epoch and the last fi
     the next       written; any batch of an unknown producer counts as the next
 
 Several batches of one append are checked one after the other, as if each had been written: all are accepted or none.
-They are duplicates if the last of them is one, and each of the others is also one or directly precedes the batch after
-it: such a batch was written with its successor, but is no longer remembered.
+They are duplicates if the last of them is one, and each of the others is one too or directly precedes the batch after
+it: such a batch was written with its successor, but is no longer among the last five.
 
 A transaction begins with the producer's first transactional batch and ends with a marker, a control batch that the
-transaction's coordinator writes (`check_marker`). To begin one, a batch needs a verification (verifications.py):
-INVALID_TXN_STATE without. Inside a transaction, a batch that is not transactional gets INVALID_TXN_STATE, too. A marker
-with a newer epoch ends the old epoch: the next batch has the new epoch and sequence 0 (KIP-890). Batches without
-records, which a cleaner leaves of ended transactions, begin none.
+transaction's coordinator writes (`check_marker`). To begin one, a batch needs a verification (verifications.py); it
+gets INVALID_TXN_STATE without one. Inside a transaction, a batch that is not transactional gets INVALID_TXN_STATE too.
+A marker with a newer epoch ends the old epoch: the next batch has the new epoch and sequence 0 (KIP-890). Empty
+batches, which a cleaner leaves of ended transactions, begin none.
 
 Batches and markers from a leader or from the log are not checked again.
 
-A producer is forgotten after producer.id.expiration.ms without a batch, by this broker's clock, unless it is in a
-transaction. If there are more than `MAX_PRODUCERS`, the one that was silent longest is forgotten, unless it is in a
-transaction; there are at most `MAX_OPEN`. Apache Kafka uses the timestamp of the last record instead, so it soon
-forgets a producer of old records.
+A producer expires after producer.id.expiration.ms without a batch, by this broker's clock. Beyond `MAX_PRODUCERS`, the
+producer that was silent longest expires. Producers in transactions never do; there are at most `MAX_OPEN` of them.
+Apache Kafka uses the timestamp of the last record instead, so a producer of old records soon expires there.
 """
 
 from __future__ import annotations
@@ -71,10 +70,10 @@ class ProducerBatch(NamedTuple):
 
     @classmethod
     def of(cls, header: BatchHeader, last_offset: int, timestamp_ms: int) -> ProducerBatch:
-        """Return the batch with this header, which has a producer id. timestamp_ms: what a duplicate is answered with
+        """Return the batch with this header, which has a producer id. Without sequence numbers, both are NONE.
 
-        last_offset: absolute; the header's base offset need not be set yet. A batch without sequence numbers, as a
-        coordinator writes, has NONE for both.
+        last_offset: absolute; the header's base offset need not be set yet. timestamp_ms: the timestamp in the response
+        to a duplicate
         """
         first, delta = header.base_sequence, header.last_offset_delta
         return cls(
@@ -118,7 +117,7 @@ class ProducerState(NamedTuple):
     batches: tuple[ProducerBatch, ...] = ()
     """The last batches of this epoch, oldest first; at most `BATCHES_KEPT`."""
     seen_ms: int = 0
-    """The broker's time when the last batch or marker arrived or was read from the log."""
+    """The broker's time at which the last batch or marker arrived or was read from the log."""
 
     @property
     def last_sequence(self) -> int:
@@ -136,7 +135,7 @@ class ProducerState(NamedTuple):
     def check(self, batch: ProducerBatch, *, is_coordinators: bool = False) -> None:
         """Raise InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState if `batch` is not the next one.
 
-        is_coordinators: a coordinator writes the batch for the producer, and does not number it.
+        is_coordinators: a coordinator writes the batch for the producer, without sequence numbers.
         """
         if is_coordinators and batch.producer_epoch >= self.epoch:
             is_next = True
@@ -161,7 +160,7 @@ class ProducerState(NamedTuple):
         return self.transaction_first_offset != NONE and self.epoch == producer_epoch
 
     def check_marker(self, marker: MarkerBatch, *, is_strict: bool) -> bool:
-        """Check a marker from a coordinator; return whether it must be written: a marker that is repeated need not be.
+        """Check a marker from a coordinator; return whether it must be written, which a repeated marker need not be.
 
         is_strict: a marker must have a newer epoch than the transaction (transaction version 2, KIP-1228). Raises
         InvalidProducerEpoch for an old epoch, TransactionCoordinatorFenced for an old coordinator epoch.
@@ -222,18 +221,18 @@ def read_producer_batch(header: BatchHeader, data: bytes) -> ProducerBatch | Mar
 UNKNOWN = ProducerState()
 
 
-class Duplicate(NamedTuple):
-    """Batches that are already in the log."""
+class DuplicateAppend(NamedTuple):
+    """A repeated append: its batches are already in the log."""
 
     first_offset: int
     last_offset: int
     timestamp_ms: int
     """The timestamp of the last batch."""
 
-    def answer(
+    def append_info(
         self, append_time_ms: int, leader_epoch: int, *, log_start_offset: int, must_flush: bool
     ) -> LogAppendInfo:
-        """Return the result of an append of these batches."""
+        """Return the result of the repeated append."""
         return LogAppendInfo(
             self.first_offset, self.last_offset, self.timestamp_ms, self.last_offset, append_time_ms, leader_epoch,
             size_bytes=0, log_start_offset=log_start_offset, must_flush=must_flush, is_duplicate=True,
@@ -262,7 +261,7 @@ class ProducerStates:
         return len(self._states)
 
     def get(self, producer_id: int) -> ProducerState:
-        """Return a producer's state; UNKNOWN, with an epoch of -1, if it is not known."""
+        """Return a producer's state; UNKNOWN, with an epoch of -1, if there is none."""
         return self._states.get(producer_id, UNKNOWN)
 
     def copy(self) -> dict[int, ProducerState]:
@@ -294,8 +293,8 @@ class ProducerStates:
         verification: Verification | None = None,
         *,
         is_coordinators: bool = False,
-    ) -> Changes | Duplicate:
-        """Check the batches of one append: return the state changes, or the duplicates that they are.
+    ) -> Changes | DuplicateAppend:
+        """Check the batches of one append: return the state changes, or a DuplicateAppend if the log has them already.
 
         is_coordinators: as in `ProducerState.check`. Raises as that does, and InvalidTxnState for a batch that begins a
         transaction without a valid verification.
@@ -326,7 +325,7 @@ class ProducerStates:
                 f"{verification.first_sequence}"
             )
 
-    def _duplicate(self, last: ProducerBatch, batches: Sequence[ProducerBatch]) -> Duplicate:
+    def _duplicate(self, last: ProducerBatch, batches: Sequence[ProducerBatch]) -> DuplicateAppend:
         first = last
         for batch in reversed(batches[:-1]):
             known = self.get(batch.producer_id).find_duplicate(batch)
@@ -336,7 +335,7 @@ class ProducerStates:
                     "that have been written before"
                 )
             first = known or batch._replace(last_offset=first.first_offset - 1)
-        return Duplicate(first.first_offset, last.last_offset, last.timestamp_ms)
+        return DuplicateAppend(first.first_offset, last.last_offset, last.timestamp_ms)
 
     def apply(self, changes: Changes) -> None:
         """Apply the changes that `check` returned, after the batches were written."""
@@ -351,8 +350,8 @@ class ProducerStates:
             self.transactions.begin(producer_id, first_offset)
 
     def _put(self, producer_id: int, state: ProducerState) -> ProducerState:
-        """Set a producer's state and return the former one. The dict has the order in which producers were last seen,
-        except for those in transactions, which are not forgotten."""
+        """Set a producer's state and return the former one. The dict is ordered by the producers' last batches, except
+        for producers in transactions, which never expire."""
         states = self._states
         before = states.pop(producer_id, UNKNOWN)
         states[producer_id] = state
@@ -360,17 +359,17 @@ class ProducerStates:
             oldest = next(iter(states))
             if (kept := states.pop(oldest)).transaction_first_offset != NONE:
                 states[oldest] = kept
-                if len(self.transactions) >= MAX_PRODUCERS:  # of a leader that allows more of them
+                if len(self.transactions) >= MAX_PRODUCERS:  # from a leader that allows more of them
                     break
         return before
 
     def check_marker(self, marker: MarkerBatch, *, is_strict: bool) -> bool:
-        """Return what `ProducerState.check_marker` returns; the producer's verification is void from now on."""
+        """Check a marker as `ProducerState.check_marker` does; the producer's verification is void from now on."""
         self._verifications.void(marker.producer_id)
         return self.get(marker.producer_id).check_marker(marker, is_strict=is_strict)
 
     def replay(self, found: ProducerBatch | MarkerBatch, now_ms: int) -> AbortedTransaction | None:
-        """Apply a batch or marker that was written; return the transaction that it aborts, if any."""
+        """Apply a written batch or marker; return the transaction that it aborts, if any."""
         state = self.get(found.producer_id)
         if isinstance(found, ProducerBatch):
             self.apply({found.producer_id: state.after(found, now_ms)})

@@ -13,7 +13,7 @@ from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import ReadFile
 from sparklog.log.producers.producer_state import ProducerStates, read_producer_batch
-from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.log.producers.snapshots import CorruptSnapshot, ProducerSnapshots
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.transaction_index import AbortedTransaction
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def rebuild(
-    snapshots: SnapshotFiles, segments: Sequence[Segment], end_offset: int, now_ms: int, *, walk_all: bool = True
+    snapshots: ProducerSnapshots, segments: Sequence[Segment], end_offset: int, now_ms: int, *, walk_all: bool = True
 ) -> ProducerStates:
     """Return the state at `end_offset`, where a batch of `segments` begins or the last one ends.
 
@@ -43,7 +43,7 @@ def rebuild(
 
 
 class AbortedTransactionFinder:
-    """A search for aborted transactions in batches that are looked at one after the other, as a cleaner leaves them."""
+    """Finds the transactions that batches abort, given one after the other, as a cleaner leaves them."""
 
     def __init__(self, load: Callable[[], ProducerStates], now_ms: int) -> None:
         """load: returns the producer state before the first batch; called if there are transactions."""
@@ -66,7 +66,7 @@ def find_aborted(states: ProducerStates, segment: Segment, now_ms: int) -> Itera
 
 
 def replay(states: ProducerStates, file: ReadFile, place: BatchPlace, now_ms: int) -> AbortedTransaction | None:
-    """Apply a batch in `file`, and return the transaction that it aborts, if any. Raises OSError.
+    """Apply a batch in `file` and return the transaction that it aborts, if any. Raises OSError.
 
     An unreadable control batch is ignored.
     """
@@ -78,7 +78,7 @@ def replay(states: ProducerStates, file: ReadFile, place: BatchPlace, now_ms: in
     return states.replay(found, now_ms) if found else None
 
 
-def _load(snapshots: SnapshotFiles, end_offset: int, now_ms: int) -> tuple[int, ProducerStates]:
+def _load(snapshots: ProducerSnapshots, end_offset: int, now_ms: int) -> tuple[int, ProducerStates]:
     """Return the offset and content of the latest readable snapshot at or below `end_offset`; -1 if there is none."""
     for offset in reversed(snapshots.offsets):
         if offset <= end_offset:

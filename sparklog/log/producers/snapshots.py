@@ -15,12 +15,12 @@
               4     coordinator epoch of the last transaction marker; -1: none
               8     first offset of the transaction in progress; -1: none
 
-A snapshot is taken at the base offset of each new segment and at the end of a log when it is closed, so that the state
-can be rebuilt from the last snapshot and the batches after it (recovery.py). A corrupt or missing one costs only a
-longer walk.
+A snapshot is taken at the base offset of each new segment and at the end of a log when it is closed. The state is
+rebuilt from the last snapshot and the batches after it (recovery.py). A corrupt or missing snapshot costs only a longer
+walk.
 
-A snapshot must agree with the batches below its offset. So after a truncation the snapshots above the log's end are
-removed, and the names flushed, before other records can get those offsets.
+A snapshot must agree with the batches below its offset. So a truncation removes the snapshots above the log's end, and
+flushes the names, before new records can get those offsets.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def read_snapshot(data: bytes) -> list[ProducerEntry]:
     return [ProducerEntry._make(row) for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size : end])]
 
 
-class SnapshotFiles:
+class ProducerSnapshots:
     """The snapshots in a partition's folder. Each is flushed with the segment that begins at its offset."""
 
     def __init__(self, fs: Fs, folder: str, offsets: Iterable[int]) -> None:
@@ -99,7 +99,7 @@ class SnapshotFiles:
         self._offsets = set(offsets)
 
     @classmethod
-    def open(cls, fs: Fs, folder: str) -> SnapshotFiles:
+    def open(cls, fs: Fs, folder: str) -> ProducerSnapshots:
         """Return the snapshots that the folder has. Raises OSError."""
         names = [file for file in map(parse_name, fs.list(folder)) if file]
         return cls(fs, folder, (file.base_offset for file in names if file.suffix == SNAPSHOT and not file.mark))
@@ -110,7 +110,7 @@ class SnapshotFiles:
         return sorted(self._offsets)
 
     def take(self, offset: int, entries: Iterable[ProducerEntry], *, flush: bool = False) -> bool:
-        """Write a snapshot as of `offset`, unless there is one of that or a later offset; return whether it wrote one.
+        """Write a snapshot as of `offset`, unless this or a later one exists; return whether it was written.
 
         No snapshot is written for offset 0. Raises OSError.
         """

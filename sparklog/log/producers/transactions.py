@@ -1,17 +1,17 @@
-"""The transactions of a partition that are open, and those whose markers are not committed yet.
+"""A partition's open transactions, and ended ones whose markers are not committed yet.
 
-The last stable offset is the offset below which every transaction has ended for good: the lowest of
+Below the last stable offset, the end of every transaction is committed. That offset is the lowest of
 
     the high watermark
     the first offset of the oldest open transaction
     the first offset of every transaction whose marker is at or above the high watermark, since that marker may be lost
 
-As ongoingTxns and unreplicatedTxns of Apache Kafka's ProducerStateManager. One writer; any thread may ask for the last
-stable offset meanwhile, without a lock. So an ended transaction is added to those that wait for their markers before it
-leaves the open ones, and a reader looks at the open ones first.
+As ongoingTxns and unreplicatedTxns of Apache Kafka's ProducerStateManager. There is one writer; other threads read the
+last stable offset without a lock. So the writer adds an ended transaction to those that wait for their markers before
+it removes it from the open ones, and a reader reads the open ones first.
 
-Transactions that had ended before the log was opened do not count, as in Kafka: the coordinator stores how a
-transaction ends before it writes a marker, so a marker that is lost is written again.
+Transactions that had ended before the log was opened do not count, as in Kafka: the coordinator stores the end of a
+transaction before it writes a marker, so a lost marker is written again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class OpenTransactions:
         self._open = OrderedDict((producer_id, first_offset) for first_offset, producer_id in sorted(begun))
         self._first_open = next(iter(self._open.values()), MAX_LONG)
         self._ended: tuple[tuple[int, int], ...] = ()
-        """Marker and first offset of the ended transactions. Both increase: one that begins no later than its
-        predecessor replaces it, as its marker is also later. At most `MAX_ENDED`; then the last two become one."""
+        """Marker and first offset of the ended transactions. Both increase: a transaction that begins no later than its
+        predecessor replaces it, as its marker is later. Beyond `MAX_ENDED`, the last two become one."""
         self._high_watermark = 0
-        """As last asked for: markers below it need not be kept."""
+        """The high watermark at the last query: markers below it need not be kept."""
 
     def __len__(self) -> int:
         """The number of open transactions."""
@@ -51,7 +51,7 @@ class OpenTransactions:
             self._first_open = first_offset
 
     def end(self, producer_id: int, marker_offset: int) -> int:
-        """End the producer's transaction, which must be open; return the last stable offset that its marker allows."""
+        """End the producer's open transaction; return the last stable offset after its marker."""
         first = self._open[producer_id]
         kept = list(self._ended[bisect_left(self._ended, (self._high_watermark,)) :])
         while kept and kept[-1][1] >= first:

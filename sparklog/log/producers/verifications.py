@@ -1,12 +1,12 @@
-"""Verifications in progress: a partition asks the coordinator whether a transaction is open that is not open here.
+"""Verifications: a partition asks the coordinator whether a transaction is open before its first batch is appended.
 
-A batch that was delayed on its way must not open a transaction after its end: nobody would end it (KIP-890). So the
+A delayed batch must not reopen a transaction after its end, since the coordinator would never end it (KIP-890). So the
 first batch of a transaction needs a `Verification`, which is made before the coordinator is asked, and is void once the
 transaction may have ended: after any marker of the producer, any transactional batch, a batch of a newer epoch, a
 truncation or a restart. As Apache Kafka's VerificationStateEntry and VerificationGuard.
 
-Batches of one producer that wait together share a verification. It remembers the lowest sequence number among them: a
-partition that knows nothing of the producer would otherwise take a later batch first.
+Batches of one producer that wait together share a verification. It keeps the lowest of their sequence numbers, so that
+a partition without state of the producer does not accept a later batch first.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Verification:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.first_sequence = first_sequence
-        """The lowest sequence number that waits for it; NO_SEQUENCE: unknown."""
+        """The lowest sequence number of the waiting batches; NO_SEQUENCE: unknown."""
         self.asked_ms = asked_ms
 
     def ask_again(self, first_sequence: int, now_ms: int) -> None:
-        """Record another batch that waits."""
+        """Record another waiting batch."""
         self.asked_ms = now_ms
         if first_sequence != NO_SEQUENCE:
             known = self.first_sequence
@@ -39,16 +39,16 @@ class Verification:
 
 
 UNVERIFIED = Verification(-1, -1, NO_SEQUENCE, 0)
-"""Allows every transaction: of the broker itself, or if transaction.partition.verification.enable is false."""
+"""Allows every transaction; for the broker itself, or if transaction.partition.verification.enable is false."""
 
 
 class Verifications:
-    """The verifications in progress in one partition, by producer id; the one asked for longest ago first."""
+    """The verifications in progress in one partition, by producer id, oldest first."""
 
     __slots__ = ("_limit", "_of")
 
     def __init__(self, limit: int) -> None:
-        """limit: if there are more, the oldest is void."""
+        """limit: maximum number; beyond it, the oldest is void."""
         self._limit = limit
         self._of: OrderedDict[int, Verification] = OrderedDict()
 
@@ -77,7 +77,7 @@ class Verifications:
         return known
 
     def void(self, producer_id: int) -> None:
-        """Void the producer's verification, if there is one: its batches must be verified again."""
+        """Void the producer's verification, if any: its batches must be verified again."""
         self._of.pop(producer_id, None)
 
     def void_all(self) -> None:
@@ -85,7 +85,7 @@ class Verifications:
         self._of.clear()
 
     def expire(self, now_ms: int, after_ms: int) -> None:
-        """Void the verifications that were asked for `after_ms` ago or earlier."""
+        """Void the verifications whose last batch came `after_ms` ago or earlier."""
         for producer_id, each in [*self._of.items()]:
             if now_ms - each.asked_ms < after_ms:
                 return

@@ -8,24 +8,24 @@
     sums                the closed segments with their checksums, which replicas compare
     set_cleaned_offset  record the cleaned offset, after all replacements of a pass
 
-A plan is bound to the segments that it saw. If one of them has been truncated, replaced or removed since, the plan is
-stale: it is refused with InvalidUpdateVersion. If a replacement is refused or fails, the staged files are removed.
+A plan is bound to the identities of its segments. If one of them has been truncated, replaced or removed since, the
+plan is refused with InvalidUpdateVersion. If a replacement is refused or fails, the staged files are removed.
 
 Before any renaming, the sources are flushed and a recovery point above them is checkpointed, so that no recovery
-truncates or walks them. Verifying and flushing hold no lock that others wait for. Names change under `files_lock`
+truncates or walks them. Verifying and flushing hold no lock that appends or reads need. Names change under `files_lock`
 (state.py), and only the switch to the new segments in memory takes the log's lock.
 
-Readers of the old segments go on reading the old files: the file whose name is taken over is held open before that, the
-others are read as `.deleted` until file.delete.delay.ms has passed. Later reads find their segment by offset.
+Readers of the old segments continue with the old files. The file whose name the new segment gets is held open first;
+the others are read as `.deleted` until file.delete.delay.ms has passed. Later reads find their segment by offset.
 
 Leader epochs and producer state do not change, because a cleaner keeps each producer's last batch. Snapshots of
 producer state at the base offset of a source are removed with that source, as in Kafka; the first source's stays.
 
 The broker builds the transaction index of a new segment from the producer state before the first source and the new
-batches. So a cleaner must keep the marker of a transaction while any batch of it with records is left, and must not
-replace segments above the last stable offset.
+batches. So a cleaner must keep a transaction's marker while a batch with its records is left, and must not replace
+segments above the last stable offset.
 
-One replacement runs at a time. The maintenance lease makes sure that nobody else stages segments in this folder.
+One replacement runs at a time. The maintenance lease ensures that one job stages segments in this folder.
 """
 
 from __future__ import annotations
@@ -90,31 +90,31 @@ class SegmentReplacer:
         self._replacing = threading.Lock()
 
     def paused(self) -> AbstractContextManager[object]:
-        """Return a context that no replacement overlaps; it begins once a replacement that is under way has ended."""
+        """Return a context in which no replacement runs; entering it waits for the end of a running one."""
         return self._replacing
 
     def describe(self) -> tuple[SegmentDescription, ...]:
         """Return the segments, oldest first; the last is the active one. May wait for the disk."""
         with self._state.disk:
-            return self._reader.again(self._describe)
+            return self._reader.retry(self._describe)
 
     def _describe(self) -> tuple[SegmentDescription, ...]:
         with self._state.lock:
-            found = list(zip(self._state.segments, self._known(), strict=True))
+            found = list(zip(self._state.segments, self._segment_keys(), strict=True))
         return tuple(_describe(each, end, size, identity) for each, (_, end, size, identity) in found)
 
     def sums(self, since: int, up_to: int, *, read_bytes: int) -> tuple[SegmentSum, ...]:
         """Return the closed segments from `since` on that end at or below `up_to`, oldest first. May wait for the disk.
 
-        read_bytes: include checksums, and end the list with the segment for which more than this many bytes in all had
-        to be read; 0: no checksums. Checksums are cached.
+        read_bytes: include checksums, and end the list once more than this many bytes had to be read for them; 0: no
+        checksums. Checksums are cached.
         """
         with self._state.disk:
-            return self._reader.again(lambda: tuple(self._sums(since, up_to, read_bytes)))
+            return self._reader.retry(lambda: tuple(self._sums(since, up_to, read_bytes)))
 
     def _sums(self, since: int, up_to: int, read_bytes: int) -> Iterator[SegmentSum]:
         with self._state.lock:
-            found = list(zip(self._state.segments, self._known(), strict=True))[:-1]
+            found = list(zip(self._state.segments, self._segment_keys(), strict=True))[:-1]
         read = 0
         for segment, (base, end, size, identity) in found:
             if base < since:
@@ -126,8 +126,8 @@ class SegmentReplacer:
             crc = segment.checksum() if read_bytes else NO_SUM
             yield SegmentSum(base_offset=base, next_offset=end, size_bytes=size, crc32c=crc, identity=identity)
 
-    def _known(self) -> list[tuple[int, int, int, str]]:
-        """Return the values by which a change of a segment is detected: base and next offset, size, identity."""
+    def _segment_keys(self) -> list[tuple[int, int, int, str]]:
+        """Return the values that show a change of a segment: base and next offset, size, identity."""
         items = self._state.segments.items
         ends = (*(segment.base_offset for segment in items[1:]), self._state.end_offset)
         return [(each.base_offset, end, each.size_bytes, each.identity) for each, end in zip(items, ends, strict=True)]
@@ -137,16 +137,16 @@ class SegmentReplacer:
 
         Raises InvalidUpdateVersion if one of them has changed since, or is not closed.
         """
-        wanted = [(each.base_offset, each.next_offset, each.size_bytes, each.identity) for each in sources]
-        if not wanted:
+        expected = [(each.base_offset, each.next_offset, each.size_bytes, each.identity) for each in sources]
+        if not expected:
             raise InvalidRequest("no segments to replace")
         with self._state.lock, self._state.disk:
-            closed = self._known()[:-1]
-            first = next((number for number, known in enumerate(closed) if known == wanted[0]), len(closed))
-            if closed[first : first + len(wanted)] != wanted:
+            closed = self._segment_keys()[:-1]
+            first = next((number for number, known in enumerate(closed) if known == expected[0]), len(closed))
+            if closed[first : first + len(expected)] != expected:
                 bases = [each.base_offset for each in sources]
                 raise InvalidUpdateVersion(f"{self._state}: segments {bases} are not what they were, or not closed")
-            return self._state.segments.items[first : first + len(wanted)]
+            return self._state.segments.items[first : first + len(expected)]
 
     def staged_path(self, base_offset: int) -> str:
         """Return the path of the file to which the new segment's batches are written."""
@@ -158,7 +158,7 @@ class SegmentReplacer:
         return StagedFile.create(self._fs, self.staged_path(base_offset), self._state.disk)
 
     def discard_staged(self, base_offset: int) -> None:
-        """Remove the staged files, if any; waits for a replacement that is under way."""
+        """Remove the staged files, if any; waits for a running replacement."""
         with self._replacing, self._state.disk:
             remove_staged(self._fs, self._state.folder, base_offset)
 
@@ -199,13 +199,13 @@ class SegmentReplacer:
             swaps = Swaps(self._fs, self._state.folder, single)
             now_ms, base_offset = self._clock.time_ms(), sources[0].base_offset
             search = AbortedTransactionFinder(
-                lambda: self._reader.again(lambda: self._writer.producers_at(base_offset)), now_ms
+                lambda: self._reader.retry(lambda: self._writer.producers_at(base_offset)), now_ms
             )
             try:
-                last_offset = self._reader.again(lambda: self._last_offset(sources, high_watermark))
+                last_offset = self._reader.retry(lambda: self._last_offset(sources, high_watermark))
                 for swap, each, end in zip(single, staged, ends, strict=True):
                     last = last_offset if each is staged[-1] else end - 1
-                    swap.verify(self._wanted(each, last), now_ms, is_wanted, search.look)
+                    swap.verify(self._expected_segment(each, last), now_ms, is_wanted, search.look)
                 new = tuple(
                     _describe(segment, end, each.size_bytes, segment.identity)
                     for segment, each, end in zip(swaps.segments, staged, ends, strict=True)
@@ -222,7 +222,7 @@ class SegmentReplacer:
                     swaps.discard()
             return new
 
-    def _wanted(self, staged: StagedSegment, last_offset: int) -> ExpectedSegment:
+    def _expected_segment(self, staged: StagedSegment, last_offset: int) -> ExpectedSegment:
         return ExpectedSegment(
             last_offset=last_offset,
             latest_epoch=self._state.stored_epochs.latest,
@@ -257,7 +257,7 @@ class SegmentReplacer:
             self._deleted.discard(others)
             swaps.finish()
         except OSError as error:
-            if swaps.is_in_force and error.errno in NOT_THE_DISK:  # no use of the log with the swap half done
+            if swaps.is_in_force and error.errno in NOT_THE_DISK:  # the log must not be used with the swap half done
                 self._state.disk.go_offline(
                     f"the replacement of {sources} has stopped halfway, and waits for a restart: {error}"
                 )
@@ -274,7 +274,7 @@ class SegmentReplacer:
         Raises InvalidUpdateVersion if one of them has changed since, OffsetOutOfRange if the log does not have
         `offset`.
         """
-        self._flusher.flush(offset)  # recovery would take a crash's gap below for the cleaner's
+        self._flusher.flush(offset)  # otherwise recovery could mistake a gap that a crash made for the cleaner's
         with self._state.files_lock, self._state.disk:
             if not 0 <= offset <= self._state.recovery_point:
                 raise OffsetOutOfRange(f"offset {offset} is not in {self._state}")

@@ -19,23 +19,23 @@ the next offsets follow without a gap. Several new segments are described below.
 Several new segments n0 … nm, where n0 has s0's base offset: each ends where the next one begins, the last one where the
 sources ended. Each step is done for all segments before the next step; B and C go from the highest to the lowest, one
 rename and one flush after the other. The new segments are in force once n0's log, the last of them, is .swap. During C
-a new segment may begin in the middle of an old one, or an old one in the middle of a new one, so they overlap. But the
-segment after a new one is in place before it, so each file has the offsets up to where the next file begins. An sj that
-has the base offset of a new segment loses its name to it in C, and is not part of D.
+new and old segments may overlap: one may begin in the middle of the other. But the segment after a new one is in place
+before it, so each file has the offsets up to where the next file begins. An sj with the base offset of a new segment
+loses its name to it in C, and is not part of D.
 
 At every moment each offset lies in a file that is in use, so a reader of the folder finds no hole. Between C and D it
 finds segments that overlap, and the mark of X.index shows that the new segment's offsets count (reader.py). The offset
-index is a hint (segment.py), so a reader can use the old one. The aborted transactions of all files of both kinds,
-X.txnindex.swap among them, are always enough for the batches that are found; those whose markers a cleaner has removed
-may be among them.
+index is a hint (read_segment.py), so a reader can use the old one. The old and new transaction indexes together, with
+X.txnindex.swap, always name the aborted transactions of the batches that a reader finds. They may also name
+transactions whose markers a cleaner has removed.
 
 Opening the folder after a crash (`finish_swaps`) leaves either the old segments or the new one, never a mixture:
 
     before the log is renamed in B    X.log.cleaned exists: all marked files of X are removed, and those above X
     later      X.log.swap, if it still exists, is renamed to X.log. Segments that begin in the range of X.log are
-               removed. The indexes of X are removed too and rebuilt: renames may have reached the disk in another
-               order, so it is unknown which index belongs to which file. X.txnindex is made unreadable, so that the
-               opening builds it again even if it is interrupted, too. X.index.swap is removed last
+               removed. The indexes of X are removed and rebuilt: renames may have reached the disk in another order, so
+               it is unknown which index belongs to which file. X.txnindex is made unreadable, so that an opening builds
+               it again, even after another crash. X.index.swap is removed last
 
 Files that Apache Kafka left as .swap are completed in the same way. Kafka marks the log before the indexes, and several
 segments at once, the last one first; so a Kafka .swap at or above a .cleaned is not complete.
@@ -81,7 +81,7 @@ from sparklog.records.batch import MAGIC
 
 INDEXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 UNREADABLE = b"?"
-"""In the place of a transaction index: half an entry, which no opening believes."""
+"""The content of an unreadable transaction index: half an entry, so that an opening rebuilds it."""
 LookForAborted = Callable[[ReadFile, BatchPlace], AbortedTransaction | None]
 logger = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ class Swap:
         self._rename(OFFSET_INDEX, SWAP, "")
 
     def drop_mark(self) -> None:
-        """Remove the log marked .swap, which is not to come into force."""
+        """Remove the log marked .swap before it comes into force."""
         self._remove((LOG,), SWAP)
 
     def close(self) -> None:
@@ -244,7 +244,7 @@ class Swaps:
         return [swap.segment for swap in self._swaps]
 
     def commit(self) -> None:
-        """Do step B, after removing any other staged files in the folder, which have no owner."""
+        """Do step B. First remove other staged files in the folder, which have no owner."""
         bases = {segment.base_offset for segment in self.segments}
         with without_room(f"the names of {self.segments}"):
             for file in _files_in(self._fs, self._folder):
@@ -288,7 +288,7 @@ class Swaps:
 
 
 class StagedFile:
-    """A staged file, empty at first. Methods block and raise KafkaStorageError; a full disk harms only this file."""
+    """A staged file, empty at first. Methods block and raise KafkaStorageError; a full disk affects only this file."""
 
     def __init__(self, file: File, path: str, disk: DiskGuard) -> None:
         self._file = file

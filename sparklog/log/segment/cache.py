@@ -16,10 +16,10 @@ MAX_INDEX_BYTES = 64 << 20
 
 
 class Releasable(Protocol):
-    """Something that can release what it loaded, and load it again later."""
+    """A segment that can release its file and indexes, and load them again later."""
 
     def release(self) -> None:
-        """Drop what was loaded. Called by the cache, on any thread that reads."""
+        """Drop the file and indexes. The cache calls it on any thread that reads."""
         ...
 
 

@@ -1,11 +1,10 @@
 """Check that a segment's indexes match its file, and rebuild them from the headers of its batches.
 
 A broker checks an index when it loads one (Kafka: OffsetIndex.sanityCheck, TimeIndex.sanityCheck), since the disk or a
-person may have changed the file: entries must increase, and the last entry must describe an existing batch. A wrong
-entry before the last one costs a longer walk, or the walk detects it (segment.py). The last entry of a time index must
-be right, because retention deletes by it. A time index that has lost its last entries is detected by the batches after
-the last entry of the offset index, if their timestamps are greater. Earlier batches are not walked, because a start
-would then have to read all segments.
+person may have changed the file. Entries must increase, and the last entry must describe an existing batch. A wrong
+entry before the last one costs a longer walk, or the walk detects it (read_segment.py). The last entry of a time index
+must be right, because retention deletes by it. The batches after the last entry of the offset index show whether a time
+index has lost its last entries. Earlier batches are not walked: a start would then read all segments.
 """
 
 from __future__ import annotations

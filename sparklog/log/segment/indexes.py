@@ -48,7 +48,7 @@ class IndexEntries:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all entries, also of those that are not in the file yet."""
+        """The bytes of all entries, including those that are not in the file yet."""
         return len(self._data)
 
     def bytes_from(self, position: int) -> bytes:
@@ -72,7 +72,7 @@ class IndexEntries:
         """Return how many entries have the field (0 or 1) below `value`."""
         data, unpack_from, size = self._data, self.LAYOUT.unpack_from, self.LAYOUT.size
         low, high = 0, len(data) // size
-        while low < high:  # not bisect with a key: this is the heart of each read, and saves a call for each step
+        while low < high:  # faster than bisect with a key, which calls a function at each step of every read
             middle = (low + high) // 2
             if unpack_from(data, middle * size)[field] < value:
                 low = middle + 1

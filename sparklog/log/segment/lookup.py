@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sparklog.base.fs import ReadFile
+from sparklog.log.segment.read_segment import ReadSegment
 from sparklog.log.segment.scan import BatchPlace
-from sparklog.log.segment.segment import ReadSegment
 from sparklog.log.slice import TimestampOffset
 from sparklog.records.batch import MAGIC
 from sparklog.records.legacy import iterate_messages, records_of

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sparklog.base.errors import CorruptRecord
+from sparklog.log.segment.read_segment import ReadSegment
 from sparklog.log.segment.scan import BatchPlace, place_at
-from sparklog.log.segment.segment import ReadSegment
 
 
 class ReadRange(NamedTuple):
@@ -25,18 +25,18 @@ class ReadRange(NamedTuple):
 
 
 class RangePrefix(NamedTuple):
-    """The beginning of some ranges of a log."""
+    """The first batches of some ranges of a log."""
 
     offset_to: int
-    """The offset after it."""
+    """The offset after the last of them."""
     size: int
-    """Its size in bytes."""
+    """Their size in bytes."""
 
 
 def range_of(segment: ReadSegment, low: int, high: int, next_base: int) -> ReadRange:
     """Return the range of offsets `low` to `high` with its position and size in the segment.
 
-    next_base: where the next segment begins; what is read to the end of a segment ends with its file
+    next_base: where the next segment begins; a range up to there ends with the file
     """
     position, end = 0, segment.size_bytes
     if low > segment.base_offset:
@@ -51,7 +51,7 @@ def _find(segment: ReadSegment, offset: int) -> BatchPlace | None:
     try:
         return segment.find(offset, segment.size_bytes)
     except CorruptRecord:
-        return None  # after leftovers of an unclean stop; a read of the range reports it
+        return None  # remains of an unclean stop; a read of the range reports them
 
 
 def divide(segment: ReadSegment, whole: ReadRange, count: int) -> Iterator[ReadRange]:
@@ -68,7 +68,7 @@ def divide(segment: ReadSegment, whole: ReadRange, count: int) -> Iterator[ReadR
 
 
 def take(segment: ReadSegment, whole: ReadRange, left: int, taken: RangePrefix) -> RangePrefix:
-    """Return `taken` and the first batches of a range, up to `left` bytes of them; one more if there is none yet."""
+    """Return `taken` extended by the first batches of a range, up to `left` bytes; at least one batch in all."""
     end = whole.position + whole.size
     with contextlib.suppress(CorruptRecord):
         first = next(segment.walk(whole.position, end), None)
@@ -85,7 +85,7 @@ def _first_from(segment: ReadSegment, start: int, target: int, end: int) -> Batc
     try:
         return next((place for place in segment.walk(start, end) if place.position >= target), None)
     except CorruptRecord:
-        return None  # the index does not match the file: make larger ranges
+        return None  # the index does not match the file: the ranges become larger
 
 
 def position_of(segment: ReadSegment, offset: int, hint: int) -> int:

@@ -46,7 +46,7 @@ _CRC_LEGACY_AT, _CRC_LEGACY_FROM = 12, 16
 
 
 class BatchPlace(NamedTuple):
-    """A batch's place in its file, and its header's facts that a log needs. For v0 and v1: one message or wrapper."""
+    """A batch's position in its file, and the header fields that a log needs. For v0 and v1: one message or wrapper."""
 
     position: int
     size: int
@@ -112,7 +112,7 @@ def walk(file: ReadFile, position: int, end: int, chunk_bytes: int = CHUNK_BYTES
 
 
 class BatchRange(NamedTuple):
-    """Whole batches one after the other in a file."""
+    """Adjacent whole batches in a file."""
 
     position: int
     size: int
@@ -120,7 +120,7 @@ class BatchRange(NamedTuple):
     next_offset: int
     """The offset after the last record; the requested one if there is nothing to read."""
     data: bytes = b""
-    """The batches, if they were read to find them."""
+    """The batches' bytes, if finding them has read them."""
 
 
 def locate(
@@ -132,8 +132,8 @@ def locate(
     end: where the file's batches end
     min_one_batch: whether the first batch may be larger than `max_bytes`
 
-    Returns None if `data` does not tell: it has another format, ends too early, or has no batch where it should be.
-    Then `walk` finds out. It makes no `BatchPlace`, as small reads of many partitions spend their time here.
+    Returns None if `data` has another format, ends too early, or has no batch where one should be: then use `walk`.
+    Creates no `BatchPlace`, because small reads of many partitions spend their time here.
     """
     unpack, length_of_data = _V2_START.unpack_from, len(data)
     at = after = next_offset = 0
@@ -151,14 +151,14 @@ def locate(
                 return BatchRange(position + at, 0, offset)
             first, limit = at, at + max(after - at, max_bytes)
         elif first >= 0 and (after > limit or last_offset >= max_offset):
-            return _located(data, position, first, at, next_offset)
+            return _batch_range(data, position, first, at, next_offset)
         at, next_offset = after, last_offset + 1
     if first >= 0 and (position + at == end or at + HEADER_SIZE > limit):
-        return _located(data, position, first, at, next_offset)
+        return _batch_range(data, position, first, at, next_offset)
     return None
 
 
-def _located(data: bytes, position: int, first: int, at: int, next_offset: int) -> BatchRange:
+def _batch_range(data: bytes, position: int, first: int, at: int, next_offset: int) -> BatchRange:
     return BatchRange(position + first, at - first, next_offset, data[first:at] if at <= len(data) else b"")
 
 

@@ -1,17 +1,7 @@
-"""One segment of a log: a `.log` file of batches, its two indexes, and its aborted transactions.
+"""A segment of a broker's log: read (read_segment.py), cached, checked, flushed, renamed and removed.
 
-    ReadSegment   lookups, over any file system; file and indexes are opened when first needed
-    Segment       a segment of a broker's log: cached while `SegmentCache` has room, flushed, renamed, removed
-
-`SegmentWriter` (segment_writer.py) writes the active segment. Any thread may read: a concurrent writer only appends,
-except for truncation, which the log limits to offsets that nobody reads.
-
-An index is a hint. It may be older or newer than the file, because a reader of a live folder opens them one after the
-other. So an index entry is used only if the batch at its position begins at or below the requested offset; otherwise
-the walk begins at 0. A malformed index counts as empty; a broker rebuilds it (index_checks.py).
-
-The index of aborted transactions is no hint, because without it their records would seem committed. A broker checks it
-when it opens a log (recovery.py); if it is malformed later, whoever needs it gets CorruptRecord.
+`SegmentCache` limits the open files and loaded indexes of closed segments. `SegmentWriter` (segment_writer.py) writes
+the active segment.
 """
 
 from __future__ import annotations
@@ -22,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from sparklog.base.errors import CorruptRecord
-from sparklog.base.fs import File, Fs, ReadFile, ReadFs
+from sparklog.base.fs import File, Fs, ReadFile
 from sparklog.log.disk import NO_ROOM
 from sparklog.log.files import (
     CLEANED,
@@ -32,244 +22,15 @@ from sparklog.log.files import (
     SNAPSHOT,
     TIME_INDEX,
     TXN_INDEX,
-    segment_name,
 )
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.index_checks import build, offsets_fit, times_fit
 from sparklog.log.segment.indexes import OffsetIndex, TimeEntry, TimeIndex
-from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, BatchRange, file_crc32c, locate, walk
+from sparklog.log.segment.read_segment import ReadSegment
+from sparklog.log.segment.scan import BatchPlace, BatchRange, file_crc32c, walk
 from sparklog.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 
-SMALL_BYTES = 20 << 10
-"""Up to so many bytes, one read of them all costs less than one for each end, and one of the batches afterwards."""
 logger = logging.getLogger(__name__)
-
-
-class ReadSegment:
-    """A segment in `folder`. `size_bytes`: the part of its file that holds batches."""
-
-    __slots__ = (
-        "_aborted", "_file", "_first_timestamp_ms", "_fs", "_largest", "_mark", "_offsets", "_times",
-        "base_offset", "folder", "size_bytes",
-    )  # fmt: skip
-
-    def __init__(self, fs: ReadFs, folder: str, base_offset: int, size_bytes: int = 0, *, mark: str = "") -> None:
-        self.folder = folder
-        self.base_offset = base_offset
-        self.size_bytes = size_bytes
-        self._fs = fs
-        self._mark = mark
-        self._file: ReadFile | None = None
-        self._offsets: OffsetIndex | None = None
-        self._times: TimeIndex | None = None
-        self._aborted: TransactionIndex | None = None
-        self._largest: TimeEntry | None = None
-        self._first_timestamp_ms: int | None = None
-
-    @classmethod
-    def whole(cls, fs: ReadFs, folder: str, base_offset: int, *, mark: str) -> ReadSegment:
-        """Open the file, and return the segment of all its batches. Raises OSError."""
-        segment = cls(fs, folder, base_offset, mark=mark)
-        segment.size_bytes = segment.file.size
-        return segment
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.path(LOG)!r}, {self.size_bytes} bytes)"
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether its files are being replaced or deleted: they have names with a mark, such as .swap."""
-        return bool(self._mark)
-
-    def path(self, suffix: str) -> str:
-        """Return the path of the segment's file with that suffix, under its present name."""
-        return f"{self.folder}/{segment_name(self.base_offset, suffix)}{self._mark}"
-
-    @property
-    def file(self) -> ReadFile:
-        """The `.log` file. Raises OSError."""
-        file = self._file
-        if file is None:
-            file = self._file = self._open_read(LOG)
-        return file
-
-    @property
-    def offsets(self) -> OffsetIndex:
-        """The offset index. Raises OSError."""
-        index = self._offsets
-        if index is None:
-            index = self._offsets = self._load_offsets()
-        return index
-
-    @property
-    def times(self) -> TimeIndex:
-        """The time index. Raises OSError."""
-        index = self._times
-        if index is None:
-            index = self._times = self._load_times()
-        return index
-
-    @property
-    def aborted(self) -> TransactionIndex:
-        """The transactions whose abort markers lie in the segment. Raises CorruptRecord or OSError."""
-        index = self._aborted
-        if index is None:
-            index = self._aborted = self._load_aborted()
-        return index
-
-    def _load_aborted(self) -> TransactionIndex:
-        return TransactionIndex(self._read(TXN_INDEX))
-
-    def _load_offsets(self) -> OffsetIndex:
-        index = OffsetIndex(self.base_offset, self._read(OFFSET_INDEX))
-        return index if index.is_in_order() else OffsetIndex(self.base_offset)
-
-    def _load_times(self) -> TimeIndex:
-        index = TimeIndex(self.base_offset, self._read(TIME_INDEX))
-        return index if index.is_in_order() else TimeIndex(self.base_offset)
-
-    @property
-    def largest(self) -> TimeEntry:
-        """The greatest timestamp, and the last offset of the first batch with it; timestamp -1 if there is none.
-
-        Of a closed segment, this is the time index's last entry. Raises OSError.
-        """
-        if self._largest is None:
-            self._largest = (self._times or self._read_last_times()).last
-        return self._largest
-
-    @property
-    def first_timestamp_ms(self) -> int:
-        """The max timestamp of the first batch; -1 if there is none. Raises OSError."""
-        if self._first_timestamp_ms is None and self.size_bytes:
-            file = self._file or self._open_read(LOG)  # not kept open: most segments are asked for nothing else
-            first = next(walk(file, 0, self.size_bytes), None)
-            self._first_timestamp_ms = first.max_timestamp_ms if first else -1
-        return -1 if self._first_timestamp_ms is None else self._first_timestamp_ms
-
-    def walk(self, position: int, end: int) -> Iterator[BatchPlace]:
-        """Yield the batches from `position`, where one begins, to `end`. Raises CorruptRecord or OSError."""
-        return walk(self.file, position, end)
-
-    def find(self, offset: int, end: int) -> BatchPlace | None:
-        """Return the first batch that ends at or after `offset`; None if there is none before position `end`.
-
-        Raises CorruptRecord or OSError.
-        """
-        return self._find_from(self.offsets.position_for(offset), offset, end)
-
-    def _find_from(self, start: int, offset: int, end: int) -> BatchPlace | None:
-        """Do what `find` does. start: where the index has a batch at or below `offset`"""
-        if start:
-            try:
-                for place in walk(self.file, start, end):
-                    if place.position == start and place.base_offset > offset:
-                        break
-                    if place.last_offset >= offset:
-                        return place
-            except CorruptRecord:
-                pass  # the index does not match the file: the walk from 0 finds out whether the file is intact
-        for place in walk(self.file, 0, end):
-            if place.last_offset >= offset:
-                return place
-        return None
-
-    def end_before(self, position: int) -> int:
-        """Return the offset after the last batch before `position`, where one ends; the base offset if there is none.
-
-        Raises CorruptRecord or OSError.
-        """
-        places = self.walk(self.offsets.last_position(position), position)
-        return max((place.last_offset + 1 for place in places), default=self.base_offset)
-
-    def locate(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> BatchRange | None:
-        """Find the batches from the one that holds `offset` on, at most `max_bytes` of them, all below `max_offset`.
-
-        min_one_batch: whether the first batch may be larger than `max_bytes`
-        A small read has the batches' bytes: they lie beside the headers that have to be read.
-
-        Returns None if no batch holds `offset` or a later one. Raises CorruptRecord or OSError.
-        """
-        end = self.size_bytes
-        start = self.offsets.position_for(offset)
-        size = min(max_bytes + CHUNK_BYTES, max(0, end - start))
-        if size <= SMALL_BYTES:
-            data = self.file.read_at(start, size)
-            found = locate(data, start, end, offset, max_bytes, max_offset, min_one_batch=min_one_batch)
-            if found is not None:
-                return found
-        first = self._find_from(start, offset, end)
-        if first is None:
-            return None
-        if first.last_offset >= max_offset or (first.size > max_bytes and not min_one_batch):
-            return BatchRange(first.position, 0, offset)
-        stop, next_offset = self.cut(first, first.position + max(first.size, max_bytes), end, max_offset)
-        return BatchRange(first.position, stop - first.position, next_offset)
-
-    def cut(self, first: BatchPlace, stop: int, end: int, max_offset: int) -> tuple[int, int]:
-        """Find the end of the whole batches from `first` on that lie before position `stop` and below `max_offset`.
-
-        Returns that position and the offset after the last record. The next batch's base offset would not do: it may
-        be greater, and a newer leader epoch may begin in the gap. `end`: where the segment's batches end.
-        """
-        after = start = first.end
-        left = min(stop, end) - after
-        if left <= 0:
-            return after, first.last_offset + 1
-        if left > CHUNK_BYTES:  # else one read has all the headers, and the indexes save nothing
-            start = min(self.offsets.last_position(stop), self.offsets.position_for(max_offset - 1))
-        while True:
-            last = first
-            try:
-                for place in walk(self.file, max(start, after), end):
-                    if place.end > stop or place.last_offset >= max_offset:
-                        break
-                    last = place
-            except CorruptRecord:
-                if start <= after:
-                    raise
-                start = 0  # the index does not match: the walk from `first` on finds out whether the file is intact
-                continue
-            if last is not first or start <= after:
-                return last.end, last.last_offset + 1
-            start = self.offsets.last_position(start)  # the batch there is too far: start at an earlier entry
-
-    def close_file(self) -> None:
-        """Close the `.log` file, which is opened again when it is needed."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def open(self, suffix: str) -> ReadFile:
-        """Return one of the segment's files, opened for the caller alone, who closes it. Raises OSError."""
-        return self._open_read(suffix)
-
-    def _open_read(self, suffix: str) -> ReadFile:
-        return self._fs.open_read(self.path(suffix))
-
-    def _read(self, suffix: str) -> bytes:
-        """Return an index file's content; empty if there is none, since an index is only a hint."""
-        try:
-            file = self._open_read(suffix)
-        except FileNotFoundError:
-            return b""
-        try:
-            return file.read_at(0, file.size)
-        finally:
-            file.close()
-
-    def _read_last_times(self) -> TimeIndex:
-        """Return a time index with only the last entry, or the whole index if the file does not end with an entry."""
-        try:
-            file = self._open_read(TIME_INDEX)
-        except FileNotFoundError:
-            return TimeIndex(self.base_offset)
-        try:
-            entry = TimeIndex.LAYOUT.size
-            last = TimeIndex(self.base_offset, file.read_at(max(0, file.size // entry - 1) * entry, entry))
-            return last if last else TimeIndex(self.base_offset, file.read_at(0, file.size))
-        finally:
-            file.close()
 
 
 class Segment(ReadSegment):
@@ -284,16 +45,16 @@ class Segment(ReadSegment):
         self.identity = uuid.uuid4().hex
         """An opaque id that changes with replacement, truncation and every start."""
         self.is_flushed = False
-        """Batches, names and indexes are all on the disk. Never true of the active segment."""
+        """Whether batches, names and indexes are all on the disk; never true of the active segment."""
         self.is_pinned = False
-        """The segment is being written, so its file and indexes stay loaded."""
+        """Whether the segment is being written, so that its file and indexes stay loaded."""
         self._disk = fs
         self._cache = cache
         self._kept: ReadFile | None = None
         self.crc32c: int | None = None
         """The CRC-32C of a closed segment's file; None until `checksum` has read it."""
         self.has_aborted = False
-        """It may have an index of aborted transactions; most segments have none."""
+        """Whether the segment may have an index of aborted transactions; most have none."""
 
     def _load_aborted(self) -> TransactionIndex:
         if not self.has_aborted:
@@ -313,7 +74,7 @@ class Segment(ReadSegment):
             return False
         is_complete = self.aborted.collect(offset, upper_bound, found)
         if not self.is_pinned:
-            self._used()
+            self._mark_used()
         return is_complete
 
     def expect_aborted(self) -> None:
@@ -322,7 +83,7 @@ class Segment(ReadSegment):
 
     def put_aborted(self, index: TransactionIndex) -> None:
         """Replace the index of aborted transactions, atomically. Not for the active segment. Raises OSError."""
-        self._put(((TXN_INDEX, index),))
+        self._replace_indexes(((TXN_INDEX, index),))
         self._aborted, self.has_aborted = None, len(index) > 0
 
     def _load_offsets(self) -> OffsetIndex:
@@ -365,12 +126,12 @@ class Segment(ReadSegment):
 
     def _put_if_there_is_room(self, indexes: tuple[OffsetIndex, TimeIndex]) -> None:
         try:
-            self._put(zip((OFFSET_INDEX, TIME_INDEX), indexes, strict=True))
+            self._replace_indexes(zip((OFFSET_INDEX, TIME_INDEX), indexes, strict=True))
         except OSError as error:  # the indexes in memory are right: a full disk must not prevent reads
             if error.errno not in NO_ROOM:
                 raise
 
-    def _put(self, indexes: Iterable[tuple[str, OffsetIndex | TimeIndex | TransactionIndex]]) -> None:
+    def _replace_indexes(self, indexes: Iterable[tuple[str, OffsetIndex | TimeIndex | TransactionIndex]]) -> None:
         for suffix, index in indexes:
             file = self._disk.open(self.path(suffix) + CLEANED, create=True)
             try:
@@ -391,13 +152,13 @@ class Segment(ReadSegment):
     def find(self, offset: int, end: int) -> BatchPlace | None:
         found = super().find(offset, end)
         if not self.is_pinned:
-            self._used()
+            self._mark_used()
         return found
 
     def locate(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> BatchRange | None:
         found = super().locate(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
         if not self.is_pinned:
-            self._used()
+            self._mark_used()
         return found
 
     def flush(self) -> None:
@@ -430,7 +191,7 @@ class Segment(ReadSegment):
     def unpin(self) -> None:
         """Allow file and indexes to be released again: the segment is no longer written."""
         self.is_pinned = False
-        self._used()
+        self._mark_used()
 
     def checksum(self) -> int:
         """Return the CRC-32C of a closed segment's file; read once, in pieces. Raises OSError."""
@@ -438,12 +199,12 @@ class Segment(ReadSegment):
             return self.crc32c
         identity = self.identity
         found = file_crc32c(self._file or self._open_read(LOG), self.size_bytes)
-        if identity == self.identity:  # else the file was truncated meanwhile
+        if identity == self.identity:  # otherwise the file was truncated meanwhile
             self.crc32c = found
         return found
 
     def extend_to(self, size_bytes: int) -> None:
-        """Record that the batches end at `size_bytes` now; readers walk up to there."""
+        """Record that the batches end at `size_bytes`; readers walk up to there."""
         self.size_bytes = size_bytes
 
     def set_largest(self, entry: TimeEntry) -> None:
@@ -526,7 +287,7 @@ class Segment(ReadSegment):
             return self._kept
         raise FileNotFoundError(errno.ENOENT, "replaced", self.path(suffix))
 
-    def _used(self) -> None:
+    def _mark_used(self) -> None:
         if not self.is_pinned and self._kept is None:  # a replaced file is closed by its last reader
             held = (self._offsets, self._times, self._aborted)
             self._cache.use(self, sum(index.size_bytes for index in held if index))

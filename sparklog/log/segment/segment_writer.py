@@ -2,9 +2,9 @@
 
     append      write the batches at once; then, for each batch more than index.interval.bytes after the last entry, add
                 an entry to both indexes: its last offset and position, and the greatest timestamp so far
-    roll        before an append that would make the file larger than segment.bytes, or that is more than segment.ms
-                later than the first batch (by record timestamps; by the clock if there are none), or whose offsets an
-                index cannot hold, or once an index is full (the time index one entry earlier, because closing adds one)
+    roll        before an append that would make the file larger than segment.bytes; that is more than segment.ms later
+                than the first batch (by record timestamps; by the clock if there are none); or whose offsets an index
+                cannot hold. Also once an index is full (the time index one entry earlier, because closing adds one)
     abort       after the marker of an aborted transaction, add it to the transaction index and write that entry
     finish      add a last entry to the time index and write the rest of the indexes to their files, before the next
                 segment exists: a reader that sees the next segment can rely on this time index
@@ -186,12 +186,12 @@ class SegmentWriter:
         self._find_largest()
 
     def index_files(self) -> dict[str, bytes]:
-        """Return what the index files would have if all entries so far were written, by suffix."""
+        """Return the contents of the index files with all entries so far, by suffix."""
         files = {OFFSET_INDEX: self._offsets.bytes_from(0), TIME_INDEX: self._times.bytes_from(0)}
         return files | {TXN_INDEX: self._aborted.bytes_from(0)} if self.segment.has_aborted else files
 
     def change_directory(self, folder: str, file: File) -> None:
-        """Go on in `folder`, where the index files have what `index_files` returns. file: the `.log` file there."""
+        """Continue in `folder`, whose index files have the contents of `index_files`. file: the `.log` file there"""
         self._file = file
         self.segment.write_in(folder, file)
         self._index_file.size = self._offsets.size_bytes
@@ -266,7 +266,7 @@ class SegmentWriter:
 
 
 class _IndexFile:
-    """An index file that is written now and then, and opened for each write.
+    """An index file that is opened for each write.
 
     A broker has as many active segments as partitions, and the number of open files per process is limited.
     """
@@ -283,7 +283,7 @@ class _IndexFile:
     def open(cls, fs: Fs, segment: Segment, suffix: str, size: int) -> _IndexFile:
         """Truncate the file to `size`; a missing one is created. Raises OSError, as all methods do."""
         index_file = cls(fs, segment, suffix)
-        with index_file._opened(create=True) as file:
+        with index_file._open_file(create=True) as file:
             _cut_to(file, size)
             index_file.size = file.size
         return index_file
@@ -291,22 +291,22 @@ class _IndexFile:
     def append(self, data: Buffer) -> None:
         if not data:
             return
-        with self._opened(create=not self.size) as file:
+        with self._open_file(create=not self.size) as file:
             _cut_to(file, self.size)  # a failed write may have left bytes
             file.append(data)
             self.size = file.size
 
     def cut_to(self, size: int) -> None:
         if self.size > size:
-            with self._opened() as file:
+            with self._open_file() as file:
                 _cut_to(file, size)
                 self.size = file.size
 
     def flush(self) -> None:
-        with self._opened() as file:
+        with self._open_file() as file:
             file.flush()
 
-    def _opened(self, *, create: bool = False) -> closing[File]:
+    def _open_file(self, *, create: bool = False) -> closing[File]:
         return closing(self._fs.open(self._segment.path(self._suffix), create=create))
 
 

@@ -40,7 +40,7 @@ class Segments:
         return items[max(0, bisect_right(items, offset, key=_BASE_OFFSET) - 1) :]
 
     def facts(self, end_offset: int) -> list[SegmentFacts]:
-        """Return what retention needs to know of each segment. Raises OSError."""
+        """Return the properties of each segment that retention needs. Raises OSError."""
         items = self.items
         ends = [*(segment.base_offset for segment in items[1:]), end_offset]
         return [

@@ -10,9 +10,9 @@
 As org.apache.kafka.storage.internals.log.TransactionIndex. A segment without aborted transactions has no such file, or
 an empty one.
 
-The last stable offset of an entry says where a search may end: a transaction that is aborted later begins at or above
-it. The entries of the active segment are written to the file at once, but not flushed: after an unclean stop, the
-indexes of unflushed segments are built again from their batches.
+A search may end at the last stable offset of an entry: a transaction that is aborted later begins at or above it. The
+entries of the active segment are written to the file at once, but not flushed: after an unclean stop, the indexes of
+unflushed segments are built again from their batches.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TransactionIndex:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all entries, also of those that are not in the file yet."""
+        """The bytes of all entries, including those that are not in the file yet."""
         return len(self._data)
 
     def bytes_from(self, position: int) -> bytes:

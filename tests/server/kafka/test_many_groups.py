@@ -147,7 +147,7 @@ async def _replay(
     host = await broker.node.broker.services.groups._runtime(records[0].key.group_id)
     if is_written:
         for record in records:
-            await host.do(Decision(records=[record]))
+            await host.write(Decision(records=[record]))
     else:
         for record in records:
             host.shard.replay(record)

@@ -16,7 +16,7 @@ import grpc.aio
 
 from sparklog.base.errors import KafkaError, MessageTooLarge
 from sparklog.base.ids import TopicPartition
-from sparklog.log.producers.producer_state import Changes, Duplicate, ProducerBatch, ProducerStates
+from sparklog.log.producers.producer_state import Changes, DuplicateAppend, ProducerBatch, ProducerStates
 from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.records import read_records
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2_grpc, log_pb2, log_pb2_grpc, records_pb2
@@ -110,7 +110,7 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         if isinstance(step, KafkaError):
             return log_pb2.PartitionProduced(topic=place.topic, partition=place.partition, error=_error(step))
         kept = self.values.setdefault(place, [])
-        if isinstance(known, Duplicate):
+        if isinstance(known, DuplicateAppend):
             return log_pb2.PartitionProduced(
                 topic=place.topic, partition=place.partition, base_offset=known.first_offset,
                 last_offset=known.last_offset, log_append_time_ms=-1,
@@ -124,7 +124,7 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
             log_append_time_ms=-1,
         )  # fmt: skip
 
-    def _check(self, place: TopicPartition, headers: list[BatchHeader]) -> Changes | Duplicate:
+    def _check(self, place: TopicPartition, headers: list[BatchHeader]) -> Changes | DuplicateAppend:
         states = self.producers.setdefault(place, ProducerStates())
         offset, numbered = len(self.values.get(place, ())), []
         for header in headers:

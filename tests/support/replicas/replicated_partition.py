@@ -191,7 +191,7 @@ class Cluster:
         self.now_ms += ms
         for broker in self.brokers.values():
             if broker.partition:
-                self.carry_out(broker, broker.partition.look_for_laggards(self.now_ms, MAX_LAG_MS))
+                self.carry_out(broker, broker.partition.shrink_isr(self.now_ms, MAX_LAG_MS))
 
     # The store
 

@@ -342,7 +342,7 @@ class GroupScenario:
         self.world.log.refuse_with = None
 
     async def do_delete(self, *topics: str) -> None:
-        await self.world.host.do(
+        await self.world.host.write(
             self.world.host.shard.delete_topics({name: self.world.topics.find(name).topic_id for name in topics})
         )
 
@@ -353,7 +353,7 @@ class GroupScenario:
         self._say("group", error.name if error else "deleted")
 
     async def do_forget(self) -> None:
-        await self.world.host.do(self.world.host.shard.expire(self.world.clock.time_ms()))
+        await self.world.host.write(self.world.host.shard.expire(self.world.clock.time_ms()))
 
     # How
 

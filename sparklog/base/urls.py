@@ -1,4 +1,4 @@
-"""What is behind a URL (file, http, https), read with bounds of size and time.
+"""The content of URLs (file, http, https), read with bounds of size and time.
 
 Messages name the URL without its query, which may be a secret, and never the content. HTTPS accepts the
 authorities of the system; SSL_CERT_FILE names others.
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 def check_url(key: str, url: str) -> SplitResult:
-    """Return the parts of a URL. Raises ConfigError, naming the configuration key, if it is none that can be read."""
+    """Return the parts of a URL. Raises ConfigError, naming the configuration key, if it has an unsupported form."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -50,26 +50,26 @@ def path_of(url: str) -> str:
 
 
 def without_query(url: str) -> str:
-    """Return the URL for messages: without its query."""
+    """Return the URL without its query, for messages."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
 
 def fetch(url: str, *, form: bytes | None = None, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
-    """Return the content. Blocks.
+    """Return the content of a URL. Blocks.
 
     form: the body of a POST; None: GET
     headers: of HTTP
 
-    Raises NetworkException if the content cannot be read or is larger than MAX_BYTES; SaslAuthenticationFailed if the
-    server does not accept who asks.
+    Raises NetworkException if the content cannot be read or is larger than MAX_BYTES, and SaslAuthenticationFailed if
+    the server refuses the request (HTTP status 400, 401 or 403).
     """
     if path := path_of(url):
         try:
             with open(path, "rb") as file:
-                return _bounded(file.read, url)
+                return _read_bounded(file.read, url)
         except (OSError, ValueError) as error:
-            raise _unreadable(url, error) from None
+            raise _unreadable_error(url, error) from None
     answer = ask(url, body=form, headers=headers)
     if answer.status in (400, 401, 403):
         raise SaslAuthenticationFailed(f"{without_query(url)} refuses with HTTP status {answer.status}")
@@ -79,7 +79,7 @@ def fetch(url: str, *, form: bytes | None = None, headers: Mapping[str, str] = N
 
 
 class HttpResponse(NamedTuple):
-    """What an HTTP server answers."""
+    """The response of an HTTP server."""
 
     status: int
     content: bytes
@@ -93,37 +93,39 @@ def ask(
     tls: ssl.SSLContext | None = None,
     redirects: bool = True,
 ) -> HttpResponse:
-    """Return the answer to a GET, or to a POST of `body`, whatever its status. Blocks.
+    """Return the response to a GET, or to a POST of `body`, whatever its status. Blocks.
 
     tls: for https; None: the authorities of the system
-    redirects: whether to follow them. The headers go along, also to another server: not with credentials among them
+    redirects: whether to follow redirects. The headers are sent to the new address too, so do not follow redirects with
+        credentials in the headers
 
-    Raises NetworkException if there is no answer within TIMEOUT_S, or one of more than MAX_BYTES.
+    Raises NetworkException if there is no response within TIMEOUT_S, or one of more than MAX_BYTES.
     """
     try:
         with _opener(tls, redirects).open(urllib.request.Request(url, body, dict(headers)), timeout=TIMEOUT_S) as found:
-            return HttpResponse(found.status, _bounded(found.read1, url))
+            return HttpResponse(found.status, _read_bounded(found.read1, url))
     except urllib.error.HTTPError as error:
         with error:
-            return HttpResponse(error.code, _bounded(error.read1, url))
+            return HttpResponse(error.code, _read_bounded(error.read1, url))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _unreadable(url, error) from None
+        raise _unreadable_error(url, error) from None
 
 
-def _unreadable(url: str, error: Exception) -> NetworkException:
+def _unreadable_error(url: str, error: Exception) -> NetworkException:
     reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
     return NetworkException(f"{without_query(url)} cannot be read: {reason}")
 
 
 async def in_thread_for(seconds: float, work: Callable[[], Result]) -> Result:
-    """Return the result of `work`, run in a thread of its own: a slow server occupies no thread that others need.
+    """Return the result of `work`, run in a thread of its own, so that a slow server does not occupy a shared thread.
 
-    Raises TimeoutError after so many seconds; the thread then ends unheard. It does not delay the end of the process.
+    Raises TimeoutError after `seconds`; the thread's result is then dropped. The thread does not delay the end of the
+    process.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
-    def tell(result: Result | None, error: BaseException | None) -> None:
+    def set_outcome(result: Result | None, error: BaseException | None) -> None:
         if done.done():
             return
         if error is None:
@@ -138,13 +140,13 @@ async def in_thread_for(seconds: float, work: Callable[[], Result]) -> Result:
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             failure = error
         with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(tell, result, failure)
+            loop.call_soon_threadsafe(set_outcome, result, failure)
 
     Thread(target=run, name="sparklog fetch", daemon=True).start()
     return await asyncio.wait_for(done, seconds)
 
 
-def _bounded(read: Callable[[int], bytes], url: str) -> bytes:
+def _read_bounded(read: Callable[[int], bytes], url: str) -> bytes:
     """Return all that `read` returns, within TIMEOUT_S. Raises NetworkException if it is too much or takes longer."""
     ends = time.monotonic() + TIMEOUT_S
     found = bytearray()
@@ -158,7 +160,7 @@ def _bounded(read: Callable[[int], bytes], url: str) -> bytes:
 
 
 def _opener(tls: ssl.SSLContext | None, redirects: bool) -> urllib.request.OpenerDirector:
-    """Return what opens http and https, and nothing else, also after a redirect."""
+    """Return an opener for http and https only, also after a redirect."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),

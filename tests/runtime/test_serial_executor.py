@@ -1,4 +1,4 @@
-"""One thing at a time for each key, each to its end."""
+"""The serial executor: one work at a time for each key, each to its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.patience import PATIENCE_S
 
 
 class Key:
-    """Something that only one at a time may change."""
+    """A resource that one work at a time may change."""
 
 
 async def test_one_at_a_time_for_each_key_in_order() -> None:
@@ -57,7 +57,7 @@ async def test_work_whose_caller_has_gone_comes_to_its_end_before_the_next_begin
     assert seen == ["slow", "next"]
 
 
-async def test_what_fails_lets_the_next_have_its_turn() -> None:
+async def test_failed_work_lets_the_next_work_begin() -> None:
     turns, key = SerialExecutor(), Key()
 
     async def fail() -> None:

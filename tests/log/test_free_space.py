@@ -1,4 +1,4 @@
-"""A disk that fills: appends stop before it is full, reads go on, and appends do so once there is room."""
+"""A disk that fills: appends stop before it is full, reads continue, and appends resume once there is room."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_appends_stop_before_the_disk_is_full_and_go_on_when_there_is_room(
 
     append()
     fs.free = MIN_FREE + 100
-    logs.tasks.look_for_room()
+    logs.tasks.check_free_space()
     with pytest.raises(KafkaStorageError, match=r"/a has 1,000,100 bytes free, and log\.dir\.min\.free\.bytes is 1,00"):
         append()
     assert logs.full_dirs == ("/a",)
     assert offsets_in(read_all(log)) == [0, 1, 2]
     fs.free = 10 * MIN_FREE
-    logs.tasks.look_for_room()
+    logs.tasks.check_free_space()
     assert logs.full_dirs == ()
     append()
     assert offsets_in(read_all(log)) == list(range(6))
@@ -112,11 +112,11 @@ CONFIGS = {
 
 
 class TestADiskThatOthersFill:
-    """To the last byte, or a quota: a write fails with ENOSPC."""
+    """Other writers fill the disk or a quota: a write fails with ENOSPC."""
 
     @pytest.mark.parametrize("as_follower", [False, True])
     @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-    def test_wherever_a_write_fails_the_log_goes_on_without_a_restart(
+    def test_after_any_failed_write_the_log_continues_without_a_restart(
         self, config: TopicConfig, *, as_follower: bool
     ) -> None:
         after, is_refused = 0, True
@@ -129,7 +129,7 @@ class TestADiskThatOthersFill:
             assert not logs.failed_dirs
             assert log.log_end_offset == appended
             fs.repair("/a")
-            logs.tasks.look_for_room()
+            logs.tasks.check_free_space()
             assert logs.full_dirs == ()
             appended, is_refused_again = work(logs, log, clock, as_follower=as_follower)
             assert not is_refused_again
@@ -162,7 +162,7 @@ class TestADiskThatOthersFill:
                 is_refused = True
                 assert_whole(log, 63)
             fs.repair("/a")
-            logs.tasks.look_for_room()
+            logs.tasks.check_free_space()
             log.truncate_to(31)
             assert_whole(log, 30)
             log.append(batch(3), leader_epoch=5)
@@ -170,18 +170,18 @@ class TestADiskThatOthersFill:
             after += 1
         assert after > 3
 
-    def test_it_is_told_apart_from_a_disk_that_fails(self, fs: MemoryFs, logs: LogManager) -> None:
+    def test_a_full_disk_is_not_taken_for_a_failed_one(self, fs: MemoryFs, logs: LogManager) -> None:
         log = logs.create(T0, topic_config())
         log.append(batch(3), leader_epoch=0)
         fs.fail_under("/a", errno.ENOSPC)
         for _ in range(3):
             with pytest.raises(KafkaStorageError, match="No space left on device"):
                 log.append(batch(3), leader_epoch=0)
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
         assert offsets_in(read_all(log)) == [0, 1, 2]
         fs.repair("/a")
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         log.append(batch(3), leader_epoch=0)
         assert (logs.full_dirs, logs.failed_dirs) == ((), {})
         assert offsets_in(read_all(log)) == list(range(6))
@@ -194,13 +194,13 @@ class TestADiskThatOthersFill:
             patched.setattr(MemoryFile, "append", lambda *_: fail(errno.EDQUOT))
             with pytest.raises(KafkaStorageError):
                 log.append(batch(3), leader_epoch=0)
-            logs.tasks.look_for_room()
+            logs.tasks.check_free_space()
             assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         log.append(batch(3), leader_epoch=0)
         assert offsets_in(read_all(log)) == [0, 1, 2]
 
-    def test_what_cannot_be_cut_off_again_is_a_failure(
+    def test_a_partial_write_that_cannot_be_undone_is_a_disk_failure(
         self, fs: MemoryFs, logs: LogManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         log = logs.create(T0, topic_config())
@@ -228,7 +228,7 @@ class TestADiskThatOthersFill:
             logs.create(T0, topic_config())
         assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
         fs.repair("/a")
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         logs.create(T0, topic_config()).append(batch(3), leader_epoch=0)
 
     def test_a_broker_that_stops_has_its_records_at_the_next_start(self, fs: MemoryFs, logs: LogManager) -> None:
@@ -252,7 +252,7 @@ class TestADiskThatOthersFill:
             assert not fs.exists("/a/.reserve")
             assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
         assert OffsetCheckpoint(fs, "/a/log-start-offset-checkpoint").read() == {T0: log.log_start_offset}
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         assert fs.exists("/a/.reserve")
         assert logs.full_dirs == ()
 
@@ -295,7 +295,7 @@ class TestADiskThatOthersFill:
         assert_whole(found, 63)
         assert again.failed_dirs == {}
         left.repair("/a")
-        again.tasks.look_for_room()
+        again.tasks.check_free_space()
         found.append(batch(3), leader_epoch=0)
         again.close()
         last = start(left, clock, "/a").get(T0)
@@ -324,7 +324,7 @@ def filled(logs: LogManager, **config: int) -> Log:
 
 
 def disk_without_room(fs: MemoryFs, patched: pytest.MonkeyPatch) -> None:
-    """As long as the reserve takes it."""
+    """The disk is full as long as the reserve exists."""
     append = MemoryFile.append
 
     def append_if_there_is_room(self: MemoryFile, data: bytes) -> None:
@@ -345,16 +345,16 @@ def test_appends_go_on_once_there_is_room_for_what_was_refused(fs: MemoryFs, log
     with pytest.raises(KafkaStorageError):
         log.append(batch(value=bytes(7_000)), leader_epoch=0)
     for _ in range(3):
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         assert logs.full_dirs == ("/a",)
     fs.free = MIN_FREE + 20_000
-    logs.tasks.look_for_room()
+    logs.tasks.check_free_space()
     assert logs.full_dirs == ()
     log.append(batch(value=bytes(7_000)), leader_epoch=0)
 
 
 def work(logs: LogManager, log: Log, clock: SimClock, *, as_follower: bool) -> tuple[int, bool]:
-    """Append, roll, flush and retain; -> where the log ends by the answers, and whether one was a refusal."""
+    """Append, roll, flush and retain; return the log end by the results, and whether an append was refused."""
     end, is_refused = log.log_end_offset, False
 
     def follow(base_offset: int) -> None:
@@ -381,7 +381,7 @@ def work(logs: LogManager, log: Log, clock: SimClock, *, as_follower: bool) -> t
             logs.tasks.checkpoint_recovery_points()
             logs.tasks.apply_retention(clock.time_ms())
             logs.tasks.checkpoint_log_starts()
-            logs.tasks.look_for_room()
+            logs.tasks.check_free_space()
             try:
                 log.flush()
             except KafkaStorageError:
