@@ -201,13 +201,13 @@ def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) ->
     archived, log = history.tasks(options, lookup, predicate)
     archives = {}
     for partition, tasks in _group_by_partition(archived, lambda task: task.partition).items():
-        past = history.pasts[partition]
+        part = history.archived_parts[partition]
         opened = {file.path: file.size_bytes for task in tasks for file in task.files}
         archives[partition] = ArchiveScan(
-            uri=past.table.place.uri,
-            offset_to=past.archived.offset_to,
+            uri=part.table.place.uri,
+            offset_to=part.archived.offset_to,
             files=len(opened),
-            files_total=len(past.table.files(partition, *past.archived)),
+            files_total=len(part.table.files(partition, *part.archived)),
             size_bytes=sum(opened.values()),
             tasks=len(tasks),
         )

@@ -1,7 +1,7 @@
-"""How many bytes wait to be read, and how far some of them reach.
+"""The bytes of ranges that a stream has yet to read, and the offset that a given number of bytes reaches.
 
 FolderBacklog   a range whose segment files this machine sees: exact, by the offset indexes and the headers of batches
-BrokerBacklog   a range that is fetched: estimated, as if the bytes of a segment were shared out evenly over its offsets
+BrokerBacklog   a range that is fetched: estimated, as if the bytes of a segment were spread evenly over its offsets
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Backlog(Protocol):
         ...
 
     def take(self, size_bytes: int) -> Taken:
-        """Return how far the first `size_bytes` bytes reach; at least one batch, or one offset, is taken.
+        """Return the offset that the first `size_bytes` bytes reach; takes at least one batch, or one offset.
 
-        Raises OffsetOutOfRange or FileNotFoundError if the segments are not there any more.
+        Raises OffsetOutOfRange or FileNotFoundError if the segments are gone.
         """
         ...
 
@@ -46,7 +46,7 @@ class FolderBacklog:
 
 
 class BrokerBacklog:
-    """A range that only brokers have. Implements Backlog."""
+    """A range whose folder this machine does not see. Implements Backlog."""
 
     def __init__(self, segments: Sequence[SegmentDescription], whole: PartitionRange) -> None:
         self._whole = whole
@@ -70,7 +70,7 @@ class BrokerBacklog:
 
 
 def measure(lookup: Lookup, ranges: Iterable[PartitionRange]) -> Mapping[TopicPartition, Backlog]:
-    """Return the backlog of each range; the ranges are of different partitions.
+    """Return the backlog of each range. Each range is of another partition.
 
     Raises OSError and the errors of `lookup`.
     """

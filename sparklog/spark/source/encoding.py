@@ -1,8 +1,8 @@
 """Typed keys and values of a write: planned once on the driver, encoded in each task.
 
 The driver finds the schema and its id before any task runs: it registers the schema, or asks the registry for it, and
-makes sure that the column fits. Tasks get both with the plan and ask nobody. Spark plans each trigger of a stream anew;
-ids of schemas do not change, so a process of the driver that has asked for one remembers it.
+checks that the column fits. Tasks get both with the plan, and do not ask the registry. Spark plans each trigger of a
+stream anew. Ids of schemas never change, so the driver's process caches them.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from sparklog.spark.spark_api import arrow_schema
 
 @dataclass(frozen=True, slots=True)
 class RowEncoding:
-    """The typed columns of a write, as its plan brings them to tasks."""
+    """How the typed columns of a write are encoded. The plan sends it to tasks."""
 
     formats: Mapping[str, WriteFormat]
 
     def start(self, topic: str | None) -> RowEncoder:
-        """Return what encodes the rows of one task, written to this topic, or to that of the column `topic`."""
+        """Return the encoder of one task's rows. `topic`: where they are written; None: the column `topic` names it."""
         return RowEncoder(self, topic)
 
 
 class RowEncoder:
-    """Encodes the rows of a task, and counts them."""
+    """Encodes the rows of a task. Counts them, so that an error names the row."""
 
     def __init__(self, encoding: RowEncoding, topic: str | None) -> None:
         self._encoders = {name: of.encoder() for name, of in encoding.formats.items()}
@@ -80,7 +80,7 @@ class RowEncoder:
         return rows
 
     def _with_headers(self, rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
-        """Return the rows with headers that name the schemas of keys and values that are not null."""
+        """Return the rows with added headers, which name the schemas of keys and values that are not null."""
         own = batch.column("headers") if "headers" in batch.schema.names else pa.nulls(batch.num_rows, HEADERS_TYPE)
         added = {
             HEADERS[name]: (frame, np.asarray(batch.column(name).is_valid())) for name, frame in self._headers.items()
@@ -177,11 +177,11 @@ def _choose_schema(
     derive: Callable[[], Any],
     check: Callable[[SchemaText], None],
 ) -> tuple[SchemaText, SchemaNaming]:
-    """Return the schema that is written, and how records name it.
+    """Return the schema to write, and how records name it.
 
     kind: as of `SchemaText`
     derive: returns the schema of the column's type, as JSON values
-    check: raises SchemaError for a schema that the column does not fit: it must not be registered
+    check: raises SchemaError for a schema that the column does not fit, which must not be registered
     """
     registry = Registry(of, serialized=kind == "PROTOBUF")
     if column.schema_id is not None:
@@ -205,7 +205,7 @@ def _choose_schema(
 
 
 def _given_or_derived(kind: str, column: WrittenColumn, derive: Callable[[], Any]) -> SchemaText:
-    """Return the schema that is given, or that of the column's type."""
+    """Return the schema in the options; without one, that of the column's type."""
     return SchemaText(kind, column.schema if column.schema is not None else json.dumps(derive()))
 
 
@@ -222,6 +222,6 @@ def _schema_number(
 
 
 _IDS: dict[RegistryOptions, dict[tuple[str, str, SchemaChoice], int]] = {}
-"""Ids that this process has asked for."""
+"""Ids of schemas that this process has asked for."""
 _GUIDS: dict[RegistryOptions, dict[int, UUID]] = {}
-"""The same of GUIDs, by numbers."""
+"""GUIDs of schemas that this process has asked for, by number."""

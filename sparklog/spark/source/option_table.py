@@ -51,13 +51,17 @@ SELECTIONS = ("subscribe", "subscribepattern", "assign")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOption:
-    """One option: its documented name, the parser of its text, and the uses in which it has a meaning."""
+    """One option of the data source."""
 
     name: str
+    """Its documented name."""
     parse: Callable[[str], Any]
+    """Returns the value of a text; raises as the parsers of `option_values` do."""
     expects: str
+    """The allowed values in words."""
     uses: frozenset[OptionUse] = READS
     producer_argument: str = ""
+    """The keyword argument of the producer that the option sets; empty: none."""
 
 
 _NUMBER = "a whole number from {}"

@@ -2,8 +2,8 @@
 
     format      valueFormat, keyFormat                       raw, string, json, avro or protobuf
     schemas     valueSchema, keySchema                       the writer's, of bodies without a frame; or that of JSON
-    (reads)     valueReaderSchema, keyReaderSchema           what is wanted; the default is the writer's, or the latest
-                valueSubject, keySubject                     where the latest is; the default is <topic>-value, -key
+    (reads)     valueReaderSchema, keyReaderSchema           the reader's; the default is the writer's, or the latest
+                valueSubject, keySubject                     of the latest; the default is <topic>-value, -key
                 valueMessageName, keyMessageName             of Protobuf; the default is the only one of the schema
     Protobuf    emit.default.values, enums.as.ints, upcast.unsigned.ints, unwrap.primitive.wrapper.types: as of Spark's
     (reads)     from_protobuf
@@ -11,12 +11,12 @@
     (writes)    valueSubject, keySubject                     as for reads
                 auto.register.schemas, use.latest.version    which schema of the subject, as of Confluent's serializers
                 valueSchemaId, keySchemaId                   the number of the schema
-                schema.id.serializer                         where records name it: in a prefix or in headers
+                schema.id.serializer                         whether a prefix or a header names the schema
     registry    schema.registry.url, schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token,
                 schema.registry.ssl.truststore.location, schema.registry.ssl.keystore.location
     mistakes    mode, columnNameOfCorruptRecord, deadLetterTopic (reads)
 
-An option that would change nothing is refused: it says that something else was meant.
+An option without effect is refused: its user meant something else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from sparklog.spark.source.options import (
 COLUMNS = ("value", "key")
 OF_COLUMNS = ("Format", "Schema", "ReaderSchema", "Subject", "MessageName")
 BINARY = (ColumnFormat.AVRO, ColumnFormat.PROTOBUF)
-"""Formats whose bodies need a schema, which a registry may have."""
+"""Formats whose bodies need a schema; a registry may have it."""
 REGISTRY_KEYS = (
     "url",
     "basic.auth.user.info",
@@ -58,7 +58,7 @@ NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REG
 CHOICES = ("auto.register.schemas", "use.latest.version")
 ID_SERIALIZER = "schema.id.serializer"
 WITH_SCHEMA = (*BINARY, ColumnFormat.JSON)
-"""Formats of writes whose records can name a schema of a registry."""
+"""Formats of writes whose records can name a schema in a registry."""
 MISTAKES = ("mode", "columnNameOfCorruptRecord", "deadLetterTopic")
 
 
