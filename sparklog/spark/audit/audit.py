@@ -1,10 +1,10 @@
-"""An audit: look, read every byte, look again, and report the problems that a second reading confirms.
+"""Runs an audit: view the cluster, read every byte, view again, and report the problems that a second reading confirms.
 
     1  view      the state of the cluster, or of the folders
     2  facts     from the bytes of every segment, in tasks
     3  view      again: a problem that is gone by now was only a change in progress
     4  facts     of the segments with problems, and the batches of slices that differ; only if there are any
-    5  view      leaves out segments that were replaced or deleted since 3, and replicas that were moved
+    5  view      to leave out segments that were replaced or deleted since 3, and replicas that were moved
 
 A log that is written, rolled, compacted, trimmed or moved meanwhile gives no findings. The driver's memory holds a row
 for each segment and each suspicious offset; a task's, a piece of a segment, its indexes and a row for each slice.
@@ -42,7 +42,7 @@ SUMMED = "topic string, partition int, replicas bigint, segments bigint, batches
 
 
 class AuditSource(Protocol):
-    """The cluster, or the folders, that an audit looks at."""
+    """The cluster, or the folders, to audit."""
 
     def view(self) -> ClusterView:
         """Return the current state."""
@@ -56,7 +56,7 @@ class AuditResult:
     findings: DataFrame
     """Rows of FINDINGS."""
     partitions: DataFrame
-    """Rows of SUMMED: what was read of each partition."""
+    """Rows of SUMMED: the amounts that were read of each partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,12 @@ class Auditor:
     say: Say = lambda _: None
 
     def run(self) -> AuditResult:
-        """Run the audit and return what it found.
+        """Run the audit and return its result.
+
+        The audit has a Spark session of its own, without adaptive execution: the tables are small and their sizes are
+        known, so Spark would only plan again after each of many short stages, without gain.
 
         Raises SparklogError if the cluster cannot be asked, or a path is no log directory.
-
-        It runs in a Spark session of its own, without adaptive execution: the tables are small and their sizes known,
-        so adaptive plans would only be made, and explained, again after each of many short stages.
         """
         session = self.spark.newSession()
         session.conf.set("spark.sql.adaptive.enabled", "false")
@@ -128,7 +128,7 @@ class Auditor:
             return _FactTables(segments=self._here(facts.drop("slices")), slices=facts)
 
     def _here(self, rows: DataFrame) -> DataFrame:
-        """Fetch a few rows to the driver: later steps then need no shuffle, and no work at all if there are no rows."""
+        """Fetch a few rows to the driver: later steps need no shuffle then, and no work at all without rows."""
         return self.spark.createDataFrame(rows.toArrow(), rows.schema)
 
 

@@ -1,8 +1,8 @@
-"""All batches of a `.log` file, in tables of headers, and its damage. The walk goes on after damage if possible.
+"""Walks all batches of a `.log` file, in tables of headers, and continues after damage if possible.
 
-If bytes are no batch, the offset index may know where a later batch begins: the walk goes on there, if the batch at
-that position is the one that the index names. Memory: a piece of `PIECE_BYTES` and a table of `TABLE_ROWS`, whatever a
-header claims. Python's time goes into one CRC for each batch; a compiled loop reads the headers.
+If bytes are no batch, the offset index may name the position of a later batch. The walk continues there, if the batch
+at that position is the one that the index names. Memory: a piece of `PIECE_BYTES` and a table of `TABLE_ROWS`, whatever
+a header claims. Python computes one CRC for each batch; a compiled loop reads the headers.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ Found = Batches | Damage
 
 
 def walk_all(read: Read, size: int, indexed: Ints) -> Iterator[Found]:
-    """Yield everything in the first `size` bytes. indexed: rows of offset and position, from the offset index.
+    """Yield all batches and damage in the first `size` bytes.
 
+    indexed: rows of offset and position, from the offset index
     Raises OSError.
     """
     position = 0

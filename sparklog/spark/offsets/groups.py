@@ -2,8 +2,8 @@
 
 A classic group writes a whole generation in one record. A group of the new protocol (KIP-848) has two records for each
 member: its description (5) and its current assignment (8), which names topics by id. Both kinds yield the members,
-their clients and their partitions. A commit does not name the member that made it. It is ascribed to the member that
-had the partition then, or to no member if none had it (simple consumers, `sparklog groups reset-offsets`).
+their clients and their partitions. A commit does not name its member. It is ascribed to the member that owned the
+partition then, or to no member if none did (simple consumers, `sparklog groups reset-offsets`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PartitionGroups:
             }  # fmt: skip
 
     def owners(self, names: TopicNames) -> pa.Table:
-        """Return which member has which partition, with the schema OWNERS."""
+        """Return the owner of each partition, with the schema OWNERS."""
         rows = {
             (row["group_id"], each["topic"] or names.get(each["topic_id"]), partition): row
             for row in self.rows()

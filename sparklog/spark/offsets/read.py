@@ -1,15 +1,15 @@
-"""A partition of the offsets topic, read by one task: which records count, and their bytes.
+"""Reads a partition of the offsets topic in a task: the records that count, and their bytes.
 
-    survey     reads batch headers: where each transaction ended and how, the offset below which all have ended, and
+    survey     reads batch headers: where and how each transaction ended, the offset below which all have ended, and
                whether any record is missing
     records    the records that count, as columns, in log order
 
 Offsets that were committed in a transaction count once the transaction is committed. Offsets of an aborted transaction
 are skipped, as a coordinator skips them. A slice ends before the first transaction that has not ended.
 
-Batches come from the partition's folder if it is visible from the task, else through the RPC ReadSegment. Both go by
-offsets, so compaction may replace segments meanwhile: if a segment has changed, the log is described again, and the
-read goes on at its offset.
+Batches come from the partition's folder if the task sees it, else through the RPC ReadSegment. Both reads go by
+offsets, so compaction may replace segments meanwhile: if a segment has changed, the read describes the log again, and
+continues at its offset.
 
 A slice that is added to an earlier state must be complete. Otherwise compaction may have removed a tombstone since the
 survey, and the state keeps a deleted key. For such a slice, `records` checks the batches that it reads, and raises
@@ -50,11 +50,11 @@ _INDEX_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 
 
 class SliceCompacted(SparklogError):
-    """Records of a slice have been compacted away since its survey."""
+    """Compaction has removed records of a slice since its survey."""
 
 
 class MarkerPosition(NamedTuple):
-    """The end of a producer's transaction."""
+    """The place of a marker, which ends a producer's transaction."""
 
     offset: int
     is_commit: bool
@@ -74,7 +74,7 @@ class PartitionSlice:
     folder: str | None
     """The partition's folder; None if the driver does not see it."""
     owner: Owner | None = None
-    """Whose log directory the folder is in, as the driver sees it."""
+    """The broker whose log directory has the folder, as the driver sees it."""
     client: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the clients, for reads through the broker; empty if there is none."""
     markers: Markers = field(default_factory=dict)
@@ -94,7 +94,7 @@ class SliceSurvey(NamedTuple):
 
 
 def survey(slice_: PartitionSlice) -> SliceSurvey:
-    """Return what the headers of a slice, and the control batches in it, tell."""
+    """Return the facts in the batch headers and control batches of a slice."""
     markers: dict[int, list[MarkerPosition]] = {}
     begun: dict[int, int] = {}
     seen = OffsetGapCheck(slice_.offset_from)

@@ -1,4 +1,4 @@
-"""The offsets topic as tables, in tasks: each reads one partition in log order, a column at a time.
+"""The offsets topic as DataFrames. Each task reads one partition in log order, a column at a time.
 
     surveys(slices)            facts from batch headers: where transactions ended
     commits(slices)            every commit and tombstone, with its member: rows of COMMITS  -> consumer_offsets_history
@@ -122,7 +122,7 @@ def current_members(of: DataFrame) -> DataFrame:
 
 
 def read_commits(work: ReplayTask) -> Iterator[pa.RecordBatch]:
-    """Yield the commits of a slice from `history_from` on, each with the member that had the partition then."""
+    """Yield the commits of a slice from `history_from` on, each with the member that owned the partition then."""
     groups = PartitionGroups()
     for key, value, place in work.groups:
         groups.take(key, value, place)
@@ -160,7 +160,7 @@ def read_changes(work: ReplayTask) -> Iterator[pa.RecordBatch]:
 
 
 class _CommitOwners:
-    """Joins commits to the members that had their partitions, as groups change from record to record."""
+    """Joins commits to the members that owned their partitions; groups change from record to record."""
 
     def __init__(self, groups: PartitionGroups) -> None:
         self._groups = groups
@@ -268,7 +268,7 @@ def _in_tasks(
     read: Callable[[ReplayTask], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
 ) -> DataFrame:
-    """Return the rows that `read` yields for each work, with a task for each work."""
+    """Return the rows that `read` yields for each work. Each work is a task."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
