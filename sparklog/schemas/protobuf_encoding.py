@@ -1,14 +1,14 @@
-"""Compiles how an Arrow column of structs is written as Protobuf messages, as `protobuf_program` reads them.
+"""Compiles the program that writes an Arrow column of structs as Protobuf messages.
 
-A column fits a field of a message if no value of it is changed:
+A column fits a field of a message if no value changes:
 
     bool → bool · int8, int16, int32 → all signed numbers · int64 → those of 64 bits · float → float, double
     double → double · string → string, enum · int32 → enum · binary → bytes · struct → message · list → repeated
-    map → map · timestamp with zone → Timestamp · duration → Duration · what a wrapper wraps → the wrapper
+    map → map · timestamp with zone → Timestamp · duration → Duration · the type in a wrapper → the wrapper
     int32 → uint32, fixed32 · int64 → uint64, fixed64      as they are read: large numbers are negative
     int64 → uint32, fixed32 · decimal(20, 0) → uint64, fixed64      as they are read with upcast.unsigned.ints
 
-Fields are found by their name. A field that is null, or that the column lacks, is left out, but for a required one. One
+Fields are matched by name. A field that is null, or that the column lacks, is left out, unless it is required. A field
 that the message lacks is refused. Zeros are written, so that reads tell them from null. Lists of numbers are packed.
 """
 
@@ -31,18 +31,18 @@ _WIRE = {
     **dict.fromkeys((FieldKind.STRING, FieldKind.BYTES, FieldKind.MESSAGE), 2),
     **dict.fromkeys((FieldKind.FLOAT, FieldKind.FIXED32, FieldKind.SFIXED32), 5),
 }
-"""Of other kinds it is 0."""
+"""The wire types of kinds; other kinds have 0."""
 _SMALL = frozenset({pa.int8(), pa.int16(), pa.int32()})
 _WHOLE = _SMALL | {pa.int64()}
 _IN_64 = frozenset({FieldKind.INT64, FieldKind.SINT64, FieldKind.SFIXED64, FieldKind.UINT64, FieldKind.FIXED64})
 _IN_32 = frozenset({FieldKind.INT32, FieldKind.SINT32, FieldKind.SFIXED32, FieldKind.UINT32, FieldKind.FIXED32})
 _UNSIGNED = frozenset({FieldKind.UINT32, FieldKind.FIXED32, FieldKind.UINT64, FieldKind.FIXED64})
 _VARINT_BYTES = {FieldKind.INT32: 8, FieldKind.INT64: 8, FieldKind.UINT32: 4, FieldKind.UINT64: 8}
-"""Bytes of the number that a plain varint is."""
+"""Bytes of the number in a varint without zigzag."""
 
 
 def protobuf_encoder(of: pa.DataType, message: ProtobufMessage, *, frame: bytes = b"") -> Encoder:
-    """Return what writes columns of a type as a message.
+    """Return the encoder of columns of a type as a message.
 
     frame: bytes before each body
     Raises SchemaError, with the place and both types, if the column does not fit the message.
@@ -58,7 +58,7 @@ def protobuf_encoder(of: pa.DataType, message: ProtobufMessage, *, frame: bytes 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Makes numbers of another width."""
+    """Casts numbers to another width."""
 
     to: pa.DataType
 

@@ -1,4 +1,4 @@
-"""The columns that a Protobuf message becomes, and the tables by which the loop of `protobuf_kernels` fills them.
+"""The columns of a Protobuf message, and the tables by which the loop of `protobuf_kernels` fills them.
 
 Types are those of Spark's `from_protobuf`, with its options:
 
@@ -6,10 +6,10 @@ Types are those of Spark's `from_protobuf`, with its options:
     uint32, fixed32 → int32, or int64 · uint64, fixed64 → int64, or decimal128(20, 0)       with upcast.unsigned.ints
     enum → string, or int32 with enums.as.ints · message → struct · repeated → list · map → map
     google.protobuf.Timestamp → timestamp[us, UTC] · Duration → duration[us]
-    google.protobuf.Int64Value … → struct, or what they wrap with unwrap.primitive.wrapper.types
+    google.protobuf.Int64Value … → struct, or the wrapped type with unwrap.primitive.wrapper.types
 
-A message without fields has no column. Fields are null where a writer left them out: all can be, but items of lists,
-and keys and values of maps, which have the default of their type then. Lists and maps are empty instead.
+A message without fields has no column. A field that the writer left out is null. Items of lists, and keys and values of
+maps, then have the default of their type; lists and maps are empty.
 """
 
 from __future__ import annotations
@@ -136,14 +136,14 @@ class MessageProgram:
         return node
 
     def _oneof(self, of: ProtobufMessage, name: str, parts: Mapping[str, Column]) -> tuple[int, int, int]:
-        """Return where the columns of a oneof's members are in the table, how many, and what it costs to clear them."""
+        """Return the position of a oneof's columns in the table, their number, and the cost of clearing them."""
         members = [parts[each.name] for each in of.fields if each.oneof == name]
         start = len(self.table)
         self.table += [each.number for each in members]
         return start, len(members), sum(1 for each in members for _ in each.walk())
 
     def _node(self, domain: int, fields: tuple[ProtobufField, ...], *, is_item: bool) -> tuple[int, list[list[int]]]:
-        """Return a new node, and the rows of its fields, which are to be filled."""
+        """Return a new node, and the rows of its fields, still to be filled."""
         rows = [[0] * kernels.FIELD for _ in fields]
         self.nodes.append([len(self.fields), len(rows), domain, int(is_item)])
         self.fields += rows
@@ -194,7 +194,7 @@ class MessageProgram:
         return self._message(of, column, is_item=is_item)
 
     def _enum(self, of: ProtobufEnum) -> int:
-        """Return where the symbols of an enum are in the table, sorted, with the prefix of unknown numbers behind."""
+        """Return the position of an enum's sorted symbols in the table; the prefix of unknown numbers follows them."""
         if of.name not in self._symbols:
             self._symbols[of.name] = len(self.table)
             for number, symbol in sorted(of.symbols):
@@ -209,7 +209,7 @@ class MessageProgram:
         return start, len(self.constants)
 
     def _default(self, of: ProtobufField, column: Column) -> None:
-        """Compile what a column has where the field is not there, if it is not null."""
+        """Compile the value of an absent field, unless it is null."""
         is_emitted = self._options.emit_default_values and not of.presence
         if of.message is not None or (column.nullable and of.default is None and not is_emitted):
             return
@@ -264,7 +264,7 @@ class _ColumnLayouter:
 
 
 def type_of_message(message: ProtobufMessage, options: ProtobufReadOptions) -> pa.DataType:
-    """Return the Arrow type of what a message is read as. Raises SchemaError if it has too many columns."""
+    """Return the Arrow type of a message. Raises SchemaError if it has too many columns."""
     return _lay_out(message, options).root.type
 
 
@@ -288,7 +288,7 @@ def _is_unwrapped(of: ProtobufMessage, options: ProtobufReadOptions) -> bool:
 
 
 def _default_of(of: ProtobufField) -> bool | int | float | str | bytes:
-    """Return what a field has that is not there; of an enum the name of a symbol."""
+    """Return the value of an absent field; of an enum, the name of a symbol."""
     if of.default is not None:
         return of.default
     if of.enum is not None:

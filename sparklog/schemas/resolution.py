@@ -1,14 +1,14 @@
-"""Compiles how values of a writer's schema are read as those of a reader's schema, by Avro's rules of resolution.
+"""Compiles the program that reads values of a writer's schema as a reader's schema, by Avro's rules of resolution.
 
-A field that the writer lacks gets the reader's default. One that the reader lacks is skipped. Numbers are promoted (int
-→ long → float → double), string and bytes are each other's. Records, enums and fixed have the same name, without its
-namespace, or one that is an alias. Of a reader's union, a branch of the writer's own type goes before one that it can
-be promoted to.
+A field that the writer lacks gets the reader's default. A field that the reader lacks is skipped. Numbers are promoted
+(int → long → float → double); string and bytes are interchangeable. Records, enums and fixed must have the same name,
+without its namespace, or an alias. In a reader's union, a branch of the writer's own type comes before a branch to
+which the value can be promoted.
 
-Logical types decide too, where the specification leaves it open: a timestamp is converted from the writer's unit,
-decimals must agree in their scale, and a date is no time. A number without a logical type takes the reader's.
+Logical types count too, where the specification leaves it open: a timestamp is converted from the writer's unit,
+decimals must have the same scale, and a date is no time. A number without a logical type takes the reader's.
 
-A default value is kept as Avro bytes among the constants and read from there, by the same operations as any value.
+A default value is kept as Avro bytes among the constants, and the same operations read it as any value.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ResolutionProgram:
         return start
 
     def _mark(self) -> Callable[[], None]:
-        """Return a function that forgets what was compiled since."""
+        """Return a function that undoes all that is compiled from now on."""
         lengths, level = (len(self.operations), len(self.table), len(self.constants)), self._level
 
         def undo() -> None:
@@ -205,7 +205,7 @@ class ResolutionProgram:
             jump[kernels.A] = self._next
 
     def _nulls(self, column: Column) -> None:
-        """Compile a null: without a validity bit, and with offsets that say empty."""
+        """Compile a null: no validity bit, and offsets of an empty value."""
         if column.storage in (Storage.BYTES, Storage.ITEMS):
             self._emit(kernels.SET_NULL, column, column.items)
         elif column.storage is Storage.NOTHING:
@@ -394,7 +394,7 @@ def _stored(column: Column) -> int:
 
 
 def _factor(writer: AvroLogical | None, reader: AvroLogical | None, column: Column) -> int:
-    """Return by what the writer's number is multiplied: columns of timestamps are in microseconds."""
+    """Return the factor for the writer's number: columns of timestamps are in microseconds."""
     if pa.types.is_timestamp(column.type):
         return 1000 if (writer or reader) in _MILLIS else 1
     return 1000 if (writer, reader) == (AvroLogical.TIME_MILLIS, AvroLogical.TIME_MICROS) else 1
