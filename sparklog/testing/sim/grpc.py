@@ -51,7 +51,7 @@ class Refused(NamedTuple):
 
 
 class _CallAborted(Exception):
-    """Carries the status from `_ServicerContext.abort` out of a servicer."""
+    """Raised by `_ServicerContext.abort`; carries the status out of the servicer."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused)

@@ -1,7 +1,7 @@
 """Kafka's protocol over the simulated network: frames go to the real dispatch and translations.
 
-    SimKafkaListener   the broker's end. It serves the requests of each connection one after the other, in their order.
-    SimKafka           the client's end. Several requests may be under way on a connection. If the network loses a
+    SimKafkaListener   the broker's end. It serves the requests of a connection one after the other, in their order.
+    SimKafka           the client's end. Several requests may be in flight on a connection. If the network loses a
                        frame, the connection closes, and each request on it fails.
 
 Requests and responses are kio's entities, made with server/kafka/messages.py as in the translations.
@@ -140,7 +140,7 @@ class SimKafka:
         await asyncio.sleep(BACKOFF_S * self.chance.uniform(0.5, 2))
 
     async def topic_id(self, topic: str) -> UUID:
-        """Return a topic's id. Raise UnknownTopicOrPartition if no broker has told it."""
+        """Return a topic's id. Raise UnknownTopicOrPartition if no broker has answered it."""
         if topic not in self.topic_ids:
             await self._refresh(name=topic)
         if topic not in self.topic_ids:

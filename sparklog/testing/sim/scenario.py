@@ -26,7 +26,7 @@
 
 `kill`, `power` and `start` take several brokers. The word `controller` may replace the number of any broker that a
 command stops, starts, disturbs or asks. The client repeats a request while its error is retriable, unless the command
-has `at`. A command that does not finish in time says so. What the simulation finds wrong is an outcome, too.
+has `at`. A command that does not finish in time says so. Findings of the simulation are outcomes too.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ from sparklog.records.records import Record, write_records
 from sparklog.testing.scenario import Command, ScenarioError, duration_ms, perform, play
 from sparklog.testing.sim.clients.client import SimClient
 from sparklog.testing.sim.clients.workload import values_of
-from sparklog.testing.sim.cluster import SimCluster, SimNode, logs_in_trace
+from sparklog.testing.sim.cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim.loop import SimLoop
 from sparklog.testing.sim.network import Weather
+from sparklog.testing.sim.node import SimNode
 from sparklog.testing.sim.run import as_the_seed_says
 
 QUIET_S = 4.0
@@ -78,7 +79,7 @@ def play_on_cluster(text: str, *, seed: int = 0) -> str:
 class ClusterScenario:
     """The vocabulary of these scenarios, with a method `do_VERB` for each command of the list above.
 
-    Each returns its outcome as lines; without any, it has done what it says.
+    Each method returns its outcome as lines; no lines mean success.
     """
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
@@ -89,7 +90,7 @@ class ClusterScenario:
         self._client: SimClient
 
     async def step(self, command: Command) -> list[str]:
-        """Perform a command. Return its outcome, then what the simulation found wrong. Raises ScenarioError."""
+        """Perform a command. Return its outcome, then the findings of the simulation. Raises ScenarioError."""
         if command.verb == "brokers":
             return await perform(self, command)
         if not self._has_begun:
@@ -277,7 +278,7 @@ class ClusterScenario:
         raise LeaderNotAvailable(str(name))
 
     async def _try(self, ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
-        """Return the outcome of `ask`, which is called again, up to TRIES times, while its error is retriable."""
+        """Return the outcome of `ask`. Call it again, up to TRIES times, while its error is retriable."""
         outcome: list[str] = []
         for _ in range(TRIES):
             try:

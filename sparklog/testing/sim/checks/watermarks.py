@@ -15,7 +15,8 @@ from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.broker_epochs import BROKER_EPOCHS
-from sparklog.testing.sim.cluster import SimCluster, SimNode
+from sparklog.testing.sim.cluster import SimCluster
+from sparklog.testing.sim.node import SimNode
 
 EVERY_S = 0.05
 Life = tuple[TopicPartition, UUID | None, str, int, int]
@@ -59,7 +60,7 @@ def _check(cluster: SimCluster, shown: dict[Life, tuple[int, int]]) -> None:
 
 
 def _epochs(cluster: SimCluster) -> dict[int, int]:
-    """Return the broker epochs that the controller has written to the store last, by broker id."""
+    """Return the last broker epochs that the controller has written to the store, by broker id."""
     node = cluster.tree.find(BROKER_EPOCHS)
     found = json.loads(node.data)["epochs"] if node else {}
     return {int(broker_id): epoch for broker_id, epoch in found.items()}

@@ -1,4 +1,4 @@
-"""The ways in which a simulated member asks its group's coordinator. Each takes and returns the same plain values.
+"""The ways in which a simulated member sends requests to its coordinator. Each takes and returns the same values.
 
 PlainGroupClient   sends the values themselves, without a listener. The network may deliver a request twice, except
                    for commits: a second copy that is late undoes newer commits, as in Apache Kafka

@@ -9,7 +9,7 @@
                          nor commits offsets
 
 Members with an instance id are static. At times they are killed and come back, leave for a while, or another process
-joins with their instance id. What they are told is checked in checks/owners.py.
+joins with their instance id. checks/owners.py checks the answers to members.
 
 Each commit for a partition has a new number, greater than all numbers before it. Once all faults are over, every
 partition must belong to exactly one member of each group.
@@ -65,8 +65,8 @@ SETTINGS = {
 class MemberGroup:
     """The state that the members of a group share: its name, its partitions, and the next number to commit for each.
 
-    With a `pattern`, a regular expression, some members subscribe to it, and read other topics too. Nothing is
-    committed for these.
+    With a `pattern`, a regular expression, some members subscribe to it, and read other topics too. They commit nothing
+    for these topics.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class SimConsumerMember(SimMember):
                     await self._read(partition)
 
     async def _give_up(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit for the partitions a last time, a little later. The member has them until it tells that it has not."""
+        """Commit for the partitions a last time, a little later. The member owns them until its next heartbeat."""
         for partition in partitions:
             if partition in self.group.numbers and self._may_leave:
                 await self._wait(HEARTBEAT_S)

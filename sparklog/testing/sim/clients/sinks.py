@@ -75,7 +75,7 @@ class SinkQuery:
             return
 
     async def _write(self, sinks: AsyncSinks, batch: Batch) -> None:
-        """Write a batch. Raises SparklogError or _RunStopped if the run ends without knowing it committed."""
+        """Write a batch. Raises SparklogError or _RunStopped if the run ends without knowing that it is committed."""
         asked = self._asked.setdefault(batch.batch_id, BatchCommits())
         chance = self._user.chance
         tasks = [chance.choice((1, 1, 2)) for _ in range(chance.choice((1, 2, 3)))]
@@ -108,7 +108,7 @@ class SinkQuery:
         asked.be_over()
 
     def _told(self, batch: Batch, asked: BatchCommits) -> None:
-        """Take the sink's word that an earlier run has committed the batch."""
+        """Note the sink's answer that an earlier run has committed the batch."""
         asked.be_over()
         if all(each.end is TransactionEnd.ABORTED for each in asked.transactions):
             self._found.append(Anomaly("phantom", f"nobody has asked for the commit of {batch}"))
@@ -116,9 +116,9 @@ class SinkQuery:
     async def _attempt(
         self, sinks: AsyncSinks, batch: Batch, name: str, before: Sequence[Transaction]
     ) -> _AttemptResult | bool | None:
-        """Write what an attempt of a task writes. Return None if the batch is committed, False if it has stopped.
+        """Write the rows of a task attempt. Return None if the batch is committed, False if the attempt has stopped.
 
-        before: what earlier runs asked for. None of it can be committed any more once this run has begun the batch.
+        before: the transactions of earlier runs. Once this run has begun the batch, none of them can be committed.
         """
         identity = await sinks.join(batch, timeout_ms=TIMEOUT_MS)
         if identity is None:

@@ -23,7 +23,7 @@ CHANCE_TO_BEGIN_AGAIN = 0.02
 
 
 class IsolatedReader:
-    """Fetches at one isolation level, and records in the ledger what it shows.
+    """Fetches at one isolation level, and records the answers in the ledger.
 
     Clients that speak version 11 or newer at times ask any broker: it may be a follower (KIP-392).
     """
@@ -35,7 +35,7 @@ class IsolatedReader:
         self._version = client.chance.choice((4, 11, 12))
 
     async def fetch(self, partition: TopicPartition, position: int) -> FetchAnswer:
-        """Return what there is at `position`. Raises KafkaError."""
+        """Return the records at `position`. Raises KafkaError."""
         chance = self.client.chance
         from_anyone = self._version >= 11 and chance.random() < CHANCE_OF_A_FOLLOWER
         try:
@@ -101,7 +101,7 @@ class TransactionReader:
                 await self._reader.client.back_off()
 
     async def drain(self, end_of: Callable[[TopicPartition], int], deadline: float) -> list[str]:
-        """Read every partition from its start to its end. Return what cannot be read before `deadline`."""
+        """Read every partition from start to end. Return a text for each that cannot be read before `deadline`."""
         unread = []
         for partition in self._positions:
             self._positions[partition] = 0

@@ -135,7 +135,7 @@ class WireProducer:
             self._give_up_doubtful()
 
     def _give_up_doubtful(self) -> None:
-        """Give up all batches that may be in the log already: under a new epoch they would be written twice."""
+        """Give up all batches that may be in the log already: with a new epoch they would be written twice."""
         for queue in self._queues.values():
             for batch in [each for each in queue.batches if each.is_doubtful]:
                 queue.batches.remove(batch)
@@ -384,7 +384,7 @@ class WireConsumer:
         self._history.end(operation, OperationOutcome.OK, polled)
 
     async def _go_to_the_start(self, name: TopicPartition) -> bool:
-        """Go on at the start of the log. Return whether a broker has told it."""
+        """Continue at the start of the log. Return whether a broker has answered it."""
         operation = self._history.begin(self.name, LogStartLookup(partition=name))
         try:
             found = await self._list_offsets(name, EARLIEST)
@@ -411,7 +411,7 @@ class WireConsumer:
             await self._list_offsets(name, EARLIEST)
 
     async def _list_offsets(self, name: TopicPartition, timestamp: int) -> Any:
-        """Return a partition's answer: offset, its timestamp in ms and leader epoch; -1 for what there is not.
+        """Return a partition's answer: offset, its timestamp in ms and leader epoch; -1 for each that does not exist.
 
         Raises KafkaError.
         """

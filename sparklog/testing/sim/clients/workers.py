@@ -1,19 +1,19 @@
-"""The clients of a simulated cluster: those that a scenario asks for, each with its own name and random numbers.
+"""The clients of a simulated cluster, as its scenario demands, each with its own name and random numbers.
 
 Most clients record their operations in the history that the run checks. Clients of topics that are deleted and created
-again, readers of tables, and guests record theirs in histories that nobody reads.
+again, readers of tables, and guests have histories that are not checked.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim.checks.history import History
 from sparklog.testing.sim.clients.admin import SCRATCH_TOPICS, Administrator, Trimmer
-from sparklog.testing.sim.clients.client import SimClient
+from sparklog.testing.sim.clients.client import SimClient, Worker
 from sparklog.testing.sim.clients.commits import NamedCommits
 from sparklog.testing.sim.clients.group_clients import GroupClient, KafkaGroupClient, PlainGroupClient
 from sparklog.testing.sim.clients.members import (
@@ -40,14 +40,6 @@ TOPIC = "log"
 ALL_TOPICS = "^(log|scratch[0-9])$"
 SCRATCH_PARTITIONS = [TopicPartition(topic, number) for topic in SCRATCH_TOPICS for number in (0, 1)]
 OFFSETS_PARTITIONS = 2
-
-
-class Worker(Protocol):
-    """A client that works until `is_over` is set."""
-
-    async def run(self, is_over: asyncio.Event) -> None:
-        """Work until `is_over` is set, then return."""
-        ...
 
 
 class Workers:
@@ -196,7 +188,7 @@ class Workers:
                 )
 
     def _guest(self, group: UserGroup) -> GuestMember:
-        """Return a guest of the group. Nobody reads its history: the group's own members record what they are shown."""
+        """Return a guest of the group. Its history is not checked: the group's own members record their answers."""
         name = f"{group.name}-guest"
         client = PlainGroupClient(self._client(name))
         return GuestMember(client, MemberGroup(group.name, self._unchecked(), self.partitions))

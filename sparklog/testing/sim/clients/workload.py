@@ -51,7 +51,7 @@ NOT_WRITTEN = (NotEnoughReplicas, LeaderNotAvailable, UnknownLeaderEpoch, Fenced
 GIVE_UP_S = 8.0
 MAX_READ = 1 << 30
 FIRST_TIME_MS = 1_700_000_000_000
-"""What all clocks show at the start of a run."""
+"""The time of all clocks at the start of a run."""
 Report = Callable[[str, str], None]
 
 
