@@ -68,7 +68,7 @@ OTHER_RUN_FIRST = (
     ConcurrentTransactionException,
     *CONFLICTS,
 )
-"""Errors of a MERGE while another run merges, at whatever step the other run is."""
+"""Errors of a MERGE while another run merges, at any step of the other run."""
 Tables = dict[str, LatestTable | SparklogError]
 """Opened tables by path, or why they cannot be opened."""
 

@@ -60,7 +60,7 @@ SKIP_BYTES = 9
 SKIP_FIXED = 10  # size
 FIRST_CONTROL = 11
 UNION = 11  # first entry and number of entries in the table: where each branch continues
-OPTIONAL = 12  # the branch of null; where null continues. Another value sets the column valid and goes on
+OPTIONAL = 12  # the branch of null; where null continues. Another value sets the column valid and continues
 SET_VALID = 13  # the column is not null
 SET_NULL = 14  # the column has offsets, and is null here: domain of its items, or -1
 ITEMS = 15  # domain of the items, nesting level, where to continue at the end, bytes of an item in fixed-width columns
@@ -151,7 +151,7 @@ def _is_below(high, low, limit_high, limit_low):
 
 @helper
 def _read_size(data, position, end):
-    """As _read_long, for a length: what it counts lies before the end, or there is a fault."""
+    """As _read_long, for a length. There is a fault if the counted bytes do not lie before the end."""
     size, position, fault = _read_long(data, position, end)
     if fault == 0 and (size < 0 or size > end - position):
         fault = BAD_SIZE

@@ -31,7 +31,7 @@ from sparklog.schemas.column_kernels import is_utf8
 
 # The operations, with their operands after `column` and `domain`. First those that write one value.
 LITERAL = 0  # bytes among the constants: start, end
-VARINT = 1  # bytes of the number in its column; what it is divided by
+VARINT = 1  # bytes of the number in its column; the divisor
 SYMBOL = 2  # as VARINT, of 4 bytes: the number of an enum's symbol, or a negative one for a text that is none
 COPY = 3  # bytes of the value
 AS_DOUBLE = 4  # 1: from a float, 0: from an int

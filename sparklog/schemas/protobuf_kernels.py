@@ -144,7 +144,7 @@ def _read_varint(data, position, end):
 
 @helper
 def _read_size(data, position, end):
-    """As _read_varint, for a length: what it counts lies before the end, or there is a fault."""
+    """As _read_varint, for a length. There is a fault if the counted bytes do not lie before the end."""
     size, position, fault = _read_varint(data, position, end)
     if fault == 0 and (size < 0 or size > end - position):
         fault = BAD_SIZE
@@ -241,7 +241,7 @@ def _clear_bits(target, start, low, high):
 
 @helper
 def _forget(code, column, index, frames, buffers, target):
-    """Clear what a column and all within it have in the current row or item of their domain."""
+    """Clear the values of a column, and of all columns within it, in the current row or item of their domain."""
     columns = code.columns
     top = item_at(columns, column * COLUMN_WIDTH + OF_DOMAIN)
     for number in range(column, item_at(columns, column * COLUMN_WIDTH + LAST)):
@@ -437,7 +437,7 @@ def _read_value(op, code, at, data, position, end, column, index, buffers, targe
 
 @helper
 def _charge(code, at, buffers):
-    """Count what a field costs against what is left; return the fault."""
+    """Count the cost of a field against the bytes that are left; return the fault."""
     needed = item_at(code.fields, at + CHARGE)
     if needed > buffers.left_bytes[0]:
         return TOO_LARGE
@@ -484,7 +484,7 @@ def _read_packed(op, code, at, data, position, end, buffers, target, fill):
 
 @helper
 def _put_default(code, at, index, buffers, target, fill):
-    """DEFAULT_BYTES. Without `fill` room is made for it in any case. Return the fault."""
+    """DEFAULT_BYTES. Without `fill`, always make room for it. Return the fault."""
     endings = code.endings
     column = item_at(endings, at + END_COLUMN)
     if fill:

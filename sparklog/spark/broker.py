@@ -80,7 +80,7 @@ class BrokerLookup:
         self._read_mode = read_mode
         self._isolation_level = isolation_level
         self._placed: dict[TopicPartition, tuple[int, ...]] = {}
-        """Leader, then in-sync replicas, of each partition as of the last look: they have all committed records."""
+        """Leader, then in-sync replicas, of each partition in the last metadata: they have all committed records."""
         self._epochs: dict[TopicPartition, int] = {}
         """Leader epochs in which the leader is known to have the current high watermark."""
         self._folders: dict[tuple[TopicPartition, int], str] | None = None

@@ -1,4 +1,4 @@
-"""The archive job on a real broker: a table that follows its topic, and what is said if it does not keep up."""
+"""The archive job on a real broker: a table that follows its topic, and the findings if it does not keep up."""
 
 from __future__ import annotations
 

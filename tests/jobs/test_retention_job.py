@@ -1,4 +1,4 @@
-"""The retention job on a real broker: what it archives, what it deletes, and what is left where it was killed."""
+"""The retention job on a real broker: archived and deleted segments, and the state after a kill."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_the_plan_says_why() -> None:
 
 
 def test_a_log_that_has_lost_what_is_archived_is_left_alone(tmp_path: Path) -> None:
-    """What takes the place of lost records would count as archived."""
+    """Otherwise the replacements of lost records would count as archived."""
     place = TableLocation(str(tmp_path / "archive"))
     ArchiveTable.create(place).commit([], {TopicPartition("t", 0): Progress("id", TableRange(0, 25), 3)})
     log = described(50, 40, 30, retention_ms=5, retention_archive=place.uri)

@@ -1,7 +1,7 @@
 """A Spark cluster of two workers, to which spark.archives ships the wheel. One sees the broker's log directory.
 
-A log directory `/proc/self/cwd/data/log` is that of the process that looks: an executor finds there what the archive
-`data` has, which is a link to a folder of its worker. The broker and the driver have the broker's own.
+The log directory `/proc/self/cwd/data/log` differs between processes. An executor finds a link there, from the archive
+`data`, to a folder of its worker. The broker and the driver find the broker's own folder.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def fill(bootstrap: str, archive: str) -> None:
 
 
 def log_of_another_broker(folder: Path) -> Path:
-    """It has the same topic, with other records."""
+    """A log directory of another broker: the same topic with other records."""
     with start_broker(folder) as other, Admin(bootstrap_servers=other.bootstrap) as admin:
         admin.create_topic("orders", partitions=PARTITIONS)
         with Producer(bootstrap_servers=other.bootstrap) as producer:
@@ -157,7 +157,7 @@ def log_of_another_broker(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def jobs(company: Company) -> Company:
-    """All jobs have run: three by spark-submit, and one by the command line."""
+    """Run all jobs: three by spark-submit, and one by the command line."""
     for name in JOBS[:-1]:
         script = company.run("sparklog", "jobs", "script", name).stdout.strip()
         company.submit(script)
@@ -168,7 +168,7 @@ def jobs(company: Company) -> Company:
 
 @pytest.fixture(scope="module")
 def found(jobs: Company) -> dict[str, Any]:
-    """What a session has read and written."""
+    """The records that a session has read and written."""
     jobs.submit(CLIENTS / "cluster_reads.py", jobs.broker.grpc, jobs.broker.metrics, jobs.driver, jobs.elsewhere)
     result: dict[str, Any] = json.loads((jobs.driver / "found.json").read_text())
     return result
@@ -182,7 +182,7 @@ def test_each_executor_has_the_python_and_the_wheel_of_the_archive(company: Comp
 
 
 def test_a_task_reads_files_where_it_sees_the_brokers_folder_and_fetches_elsewhere(found: dict[str, Any]) -> None:
-    """Retention has left the newest segments. No record of the other broker is among them."""
+    """Retention has left the newest segments. The read returns no record of the other broker."""
     fetched, whole = found["fetch"]
     assert fetched
     assert fetched == expected(fetched[0][1])

@@ -1,4 +1,4 @@
-"""The checker: each anomaly is found in a history made by hand, and nothing in one that is right."""
+"""The checker finds each anomaly in a hand-made history, and none in a correct one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members of groups are told and commit: anomalies in histories that are written by hand."""
+"""Answers to members of groups and their commits: anomalies in hand-made histories."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_member_commits_after_the_next_one_was_told(group: Group) -> None:
 
 
 def test_a_member_commits_while_the_next_one_is_told(group: Group) -> None:
-    """Nobody knows then which of the two was first."""
+    """It is unknown then which of the two was first."""
     group.told("a", 1, P0)
     commit = group.history.begin("a", Commit(group="g", partition=P0, offset=1, member_id="a", epoch=1))
     group.told("b", 2, P0)

@@ -83,26 +83,26 @@ class Auditor:
 
     def _run(self) -> AuditResult:
         before = self.source.view()
-        facts = self._read(before, "reading")
+        facts = self._read_facts(before, "reading")
         after = self.source.view()
         tables, tables_after = before.tables(self.spark), after.tables(self.spark)
-        problems = self._here(_all_problems(tables, tables_after, facts.segments))
+        problems = self._fetch_rows(_all_problems(tables, tables_after, facts.segments))
         differences = to_table(self.spark, [], DIFFERENCES)
         if len({replica.broker for replica in before.replicas}) > 1:
-            differences = self._here(differing_slices(facts.slices, tables.replicas))
+            differences = self._fetch_rows(differing_slices(facts.slices, tables.replicas))
         facts.slices.unpersist()
         if problems.isEmpty() and differences.isEmpty():
             found = to_table(self.spark, [], FINDINGS)
         else:
-            found = findings(self._look_again(after, tables_after, problems, differences), tables_after.replicas)
+            found = findings(self._confirm_problems(after, tables_after, problems, differences), tables_after.replicas)
         return AuditResult(findings=found, partitions=_sum_by_partition(facts.segments))
 
-    def _look_again(
+    def _confirm_problems(
         self, view: ClusterView, tables: AuditTables, problems: DataFrame, differences: DataFrame
     ) -> DataFrame:
         """Return the PROBLEMS that a second reading confirms."""
         offsets = [(row.topic, row.partition, row.offset) for row in problems.collect() if row.offset is not None]
-        facts = self._read(view, "reading again", offsets)
+        facts = self._read_facts(view, "reading again", offsets)
         batches = read_batches(self.spark, _batch_work(view, differences.collect()), self.client).cache()
         batches.count()
         after = self.source.view()
@@ -111,12 +111,12 @@ class Auditor:
         seen, there = _segment_table(self.spark, view), _segment_table(self.spark, after).select(*same)
         again = confirmed(problems, _all_problems(tables, last, facts.segments.join(there, same)))
         able = comparable(tables.replicas, last.replicas, seen.join(there, same, "left_anti"))
-        found = self._here(again.unionByName(first_differences(batches, differences, able)))
+        found = self._fetch_rows(again.unionByName(first_differences(batches, differences, able)))
         for cached in (facts.slices, batches):
             cached.unpersist()
         return found
 
-    def _read(
+    def _read_facts(
         self, view: ClusterView, doing: str, offsets: Iterable[tuple[str, int, int]] | None = None
     ) -> _FactTables:
         """Read the facts of all segments, or of those with suspicious `offsets`, now rather than lazily."""
@@ -125,9 +125,9 @@ class Auditor:
         self.say(f"{doing} {len(work)} segments of {len(view.replicas)} replicas, {size:,} bytes")
         facts = read_facts(self.spark, work, self.client).cache()
         with _progress_reports(self.spark, self.say):
-            return _FactTables(segments=self._here(facts.drop("slices")), slices=facts)
+            return _FactTables(segments=self._fetch_rows(facts.drop("slices")), slices=facts)
 
-    def _here(self, rows: DataFrame) -> DataFrame:
+    def _fetch_rows(self, rows: DataFrame) -> DataFrame:
         """Fetch a few rows to the driver: later steps need no shuffle then, and no work at all without rows."""
         return self.spark.createDataFrame(rows.toArrow(), rows.schema)
 

@@ -92,7 +92,7 @@ class AbortedEntries:
     def add(self, table: Ints, markers: Ints) -> None:
         """Compare the entries with a table of the segment's next batches; call it in log order.
 
-        markers: of each batch, NO_MARKER or what the marker in it says
+        markers: for each batch NO_MARKER, or the kind of its marker
         """
         rows = (table[:, h.ATTRIBUTES] & TRANSACTIONAL_BIT != 0) & (table[:, h.BASE_OFFSET] >= self._from)
         rows &= table[:, h.BASE_OFFSET] < self._to

@@ -277,7 +277,7 @@ class _OrderCheck:
         self._waiting_marks = np.empty(0, np.bool_)
 
     def damaged(self, damage: Damage) -> None:
-        work, where = self._work, self._end()
+        work, where = self._work, self._end_of_last()
         if damage.is_end and work.next_offset < 0 and damage.reason == "cut off":
             self._facts.add(TORN_TAIL, where, f"after offset {where} comes part of a batch")
         elif not self._after_damage:
@@ -294,10 +294,10 @@ class _OrderCheck:
         follows_damage[0], follows_damage[1:] = self._after_damage, ~is_right[:-1]
         self._after_damage = not is_right[-1]
         self.was_damaged = self.was_damaged or len(wrong) > 0
-        self._take(table[is_right], follows_damage[is_right], is_last=False)
+        self._check_table(table[is_right], follows_damage[is_right], is_last=False)
 
     def finish(self) -> None:
-        self._take(self._waiting[:0], self._waiting_marks[:0], is_last=True)
+        self._check_table(self._waiting[:0], self._waiting_marks[:0], is_last=True)
         work, facts = self._work, self._facts
         facts.end_offset = self._next
         if work.next_offset < 0 or self._after_damage or self._next == work.next_offset:
@@ -311,10 +311,10 @@ class _OrderCheck:
         elif self._next >= work.gaps_to:
             facts.add(MISSING_BATCH, self._next, f"offsets {self._next} to {work.next_offset - 1} are not there")
 
-    def _end(self) -> int:
+    def _end_of_last(self) -> int:
         return int(self._waiting[-1, h.LAST_OFFSET]) + 1 if len(self._waiting) else self._next
 
-    def _take(self, table: Ints, marks: Bools, *, is_last: bool) -> None:
+    def _check_table(self, table: Ints, marks: Bools, *, is_last: bool) -> None:
         table, marks = np.concatenate([self._waiting, table]), np.concatenate([self._waiting_marks, marks])
         ready = len(table) if is_last else max(0, len(table) - 1)
         self._waiting, self._waiting_marks = table[ready:], marks[ready:]

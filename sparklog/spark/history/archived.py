@@ -2,7 +2,7 @@
 
     ArchiveTask    offsets of one partition from the archive's Parquet files, in order
     LogTask        offsets from the log, as in any read. Offsets that retention has trimmed since the plan are in the
-                   archive by now: the task reads them there, then goes on in the log, as often as that happens
+                   archive by now: the task reads them there, then continues in the log, as often as that happens
 
 Files are read a batch of rows at a time, and only row groups that may hold some of the offsets. Files of different days
 overlap if timestamps are out of order; overlapping files are merged by offset. Files that other tools have rewritten

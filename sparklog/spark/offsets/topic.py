@@ -169,7 +169,7 @@ class _CommitOwners:
 
     def join(self, table: pa.Table, batch: pa.RecordBatch, others: np.ndarray[Any, Any]) -> Iterator[pa.Table]:
         """Yield the commits of a batch with their members, cut where another record, at rows `others`, changes them."""
-        self._learn(table)
+        self._learn_topic_names(table)
         offsets, begin = table["log_offset"].to_numpy(), 0
         for row in others.tolist():
             offset = batch.column("offset")[row].as_py()
@@ -183,7 +183,7 @@ class _CommitOwners:
         if begin < table.num_rows:
             yield self._with_owners(table.slice(begin))
 
-    def _learn(self, table: pa.Table) -> None:
+    def _learn_topic_names(self, table: pa.Table) -> None:
         """Learn the names of topic ids from the commits, which have both."""
         before = len(self._names)
         self._names |= _topic_names(table)

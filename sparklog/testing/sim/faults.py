@@ -64,7 +64,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault of a plan: when it starts, in seconds of virtual time, and what it does to which broker."""
+    """One fault of a plan: its kind, its start in seconds of virtual time, and the brokers that it concerns."""
 
     at_s: float
     kind: FaultKind

@@ -153,7 +153,7 @@ class SimChannel:
     unary_stream = stream_unary = stream_stream = _other
 
     async def close(self) -> None:
-        """Refuse later calls; those under way go on."""
+        """Refuse later calls; calls in flight continue."""
         self._is_closed = True
         await asyncio.sleep(0)
 

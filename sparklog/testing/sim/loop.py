@@ -121,7 +121,7 @@ class SimHandle:
         return self._at
 
     def run(self) -> None:
-        """Run the callback in its context. Raises what it raises."""
+        """Run the callback in its context. Raises the callback's errors."""
         self._context.run(self._callback, *self._args)
 
 

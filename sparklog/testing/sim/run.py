@@ -346,7 +346,7 @@ class _SimRun:
         )
 
     async def _compare_segments(self) -> None:
-        """Check that all in-sync replicas get the same closed segments, whatever each of them has replaced."""
+        """Check that all in-sync replicas get the same closed segments, after replacements on each of them."""
         replaced = [*(self._partitions if self._scenario.merges else ()), *self._compacted]
         for name in (each for each in replaced if each in self._cluster.states()):
             if not await self._cluster.wait_until(partial(self._are_alike, name), SETTLES_S, f"{name}: equal segments"):

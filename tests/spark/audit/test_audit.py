@@ -30,7 +30,7 @@ def cluster(tmp_path):
 
 
 class Told:
-    """Directories as brokers would tell of them: broker 1 leads everything, and a store knows."""
+    """Directories in the view of a cluster: broker 1 leads all partitions, and the store agrees."""
 
     def __init__(self, paths, **isr):
         self._folders = FolderSource([str(path) for path in paths])
@@ -100,7 +100,7 @@ def test_every_planted_fault_is_found_where_it_is_and_nothing_else(spark, cluste
 
 
 def test_what_is_no_longer_so_at_the_second_reading_is_not_reported(spark, cluster):
-    """A segment that is damaged, and replaced by a good one while the audit runs."""
+    """A damaged segment is replaced by a good one while the audit runs."""
     damaged = log_of(cluster[0] / "segments-0")
     good = damaged.read_bytes()
     flip(damaged, 100)

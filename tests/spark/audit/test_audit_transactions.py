@@ -1,4 +1,4 @@
-"""What an audit finds in transaction indexes: nothing in what Kafka and this log write, and each wrong entry."""
+"""Findings in transaction indexes: none in indexes of Kafka and of this log, and one for each wrong entry."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_what_a_broker_shows_is_right_again_after_the_next_step_of_the_finding(t
 
 
 def shown(data_dir: Path) -> list[bytes | None]:
-    """What a broker on this folder shows to a reader of committed records."""
+    """Return the records that a broker on this folder shows to a reader of committed records."""
     with start_broker(data_dir) as broker, Consumer(bootstrap_servers=broker.bootstrap) as consumer:
         consumer.assign_topic("t")
         consumer.seek_to_beginning()

@@ -1,4 +1,4 @@
-"""Archive and log read as one: without gap or overlap, wherever the read begins and whatever moves meanwhile."""
+"""Reads of archive and log as one: no gap and no overlap, from any start, while records move."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Rows = list[dict[str, Any]]
 
 
 class Trimmed(NamedTuple):
-    """A topic whose first records are only in its archive, and all that was produced to it."""
+    """A topic whose first records are only in its archive, and all records that were produced to it."""
 
     topic: str
     uri: str
@@ -60,7 +60,7 @@ def ordered(rows: Rows) -> Rows:
 
 
 def produced(topics: Topics, topic: str) -> Rows:
-    """All that is in the log."""
+    """Return all records in the log."""
     options = {"bootstrap.servers": topics.bootstrap, "subscribe": topic, "includeHeaders": "true"}
     return ordered(rows_of(make_reader(options, headers=True)))
 
@@ -314,7 +314,7 @@ def test_a_path_needs_an_archive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["compacted-0", "segments-0", "codec-lz4-0"])
 def test_folders_without_a_broker_have_a_history_too(name: str, tmp_path: Path) -> None:
-    """Of what Kafka wrote too, with what compaction has left out, and in any format."""
+    """Folders of Kafka too, with offsets that compaction has removed, and in any format."""
     folder = GOLDEN / name
     given = {"path": str(folder), "includeHeaders": "true"}
     rows = rows_of(make_reader(given, headers=True))

@@ -1,4 +1,4 @@
-"""Reads of committed records: what open and aborted transactions leave, in batches and streams."""
+"""Reads of committed records beside open and aborted transactions, in batches and streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning: every wanted offset is in exactly one task, and in no more tasks than are useful."""
+"""Planning: every wanted offset is in exactly one task, and there are no more tasks than needed."""
 
 from __future__ import annotations
 

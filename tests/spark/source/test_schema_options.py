@@ -1,4 +1,4 @@
-"""Options of typed keys and values: what they mean together, and what contradicts."""
+"""Options of typed keys and values: valid combinations and contradictions."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ Place = tuple[TopicPartition, int]
 
 
 class Anomaly(NamedTuple):
-    """Something that must never happen: its kind, as listed above, and what was observed."""
+    """A broken invariant: its kind, as listed above, and the observation."""
 
     kind: str
     text: str

@@ -4,7 +4,7 @@ moved back     A leader's high watermark or last stable offset fell, within one 
                leader.
 beyond a log   A leader's high watermark is above the log end of a broker in the stored ISR, which may be elected. A
                restarted broker does not count until the controller has published its new broker epoch: it may have
-               lost what it had not flushed, and the controller does not elect it before it has caught up.
+               lost unflushed records, and the controller does not elect it before it has caught up.
 """
 
 from __future__ import annotations

@@ -51,12 +51,12 @@ class NamedCommits:
         self._acknowledged: dict[TopicPartition, tuple[UUID, int]] = {}
         """Each partition's last acknowledged commit: the topic's id and the commit's number."""
         self._deleted: set[str] = set()
-        """The topics whose deletion was acknowledged, and whose creation nobody has asked for since."""
+        """The topics whose deletion was acknowledged, and whose creation was not requested since."""
         self._may_be_created: set[str] = set()
         """The topics that a request without an answer may create at any time."""
 
     async def run(self, is_over: asyncio.Event) -> None:
-        """Commit several times a second until `is_over` is set; create what is missing, and now and then delete it."""
+        """Commit several times a second until `is_over` is set. Create missing topics, and sometimes delete one."""
         chance = self._client.chance
         replacing = [asyncio.create_task(self._replace(partition, is_over)) for partition in self._replaced]
         while not is_over.is_set():

@@ -40,7 +40,7 @@ _NEW = {8: 10, 9: 10, FIND_COORDINATOR: 6, 11: 9, 12: 4, 13: 5, 14: 5, 68: 1}
 
 
 class GroupClient(ABC):
-    """A client that keeps the address of its group's coordinator until it is told to forget it."""
+    """A client that caches the address of its group's coordinator until `forget_coordinator`."""
 
     def __init__(self, name: str, chance: random.Random, back_off: Callable[[], Awaitable[None]]) -> None:
         self.name = name

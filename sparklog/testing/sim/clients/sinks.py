@@ -87,7 +87,7 @@ class SinkQuery:
         before = tuple(asked.transactions)
         done = await asyncio.gather(*(self._attempt(sinks, batch, name, before) for _, name in attempts))
         if any(each is None for each in done):
-            self._told(batch, asked)
+            self._note_committed(batch, asked)
             return
         complete = {
             task: each for (task, _), each in zip(attempts, done, strict=True) if isinstance(each, _AttemptResult)
@@ -107,7 +107,7 @@ class SinkQuery:
             raise _RunStopped  # before the driver's own note of the commit
         asked.be_over()
 
-    def _told(self, batch: Batch, asked: BatchCommits) -> None:
+    def _note_committed(self, batch: Batch, asked: BatchCommits) -> None:
         """Note the sink's answer that an earlier run has committed the batch."""
         asked.be_over()
         if all(each.end is TransactionEnd.ABORTED for each in asked.transactions):

@@ -97,12 +97,14 @@ class TableProducer:
         key = chance.choice(KEYS)
         operation = self._history.begin(self._user.name, Put(partition=place, key=key, value=value))
         try:
-            told = partial(self._told, operation)
+            told = partial(self._note_delivery, operation)
             await producer.send(topic, value, key=key, partition=number, on_delivery=told)
         except SparklogError as error:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
 
-    def _told(self, operation: ClientOperation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+    def _note_delivery(
+        self, operation: ClientOperation, metadata: RecordMetadata | None, error: SparklogError | None
+    ) -> None:
         if metadata and metadata.offset >= 0:
             self._history.end(operation, OperationOutcome.OK, metadata.offset)
         else:

@@ -85,7 +85,7 @@ class IsolatedReader:
 
 
 class TransactionReader:
-    """Reads all partitions from offset 0 until it is told to stop, and at times begins again. Implements Worker."""
+    """Reads all partitions from offset 0, and at times begins again. Implements Worker."""
 
     def __init__(self, reader: IsolatedReader, partitions: Sequence[TopicPartition]) -> None:
         self._reader = reader
@@ -114,7 +114,7 @@ class TransactionReader:
         return unread
 
     async def _poll(self, partition: TopicPartition) -> bool:
-        """Return whether it could go on."""
+        """Fetch once. Return whether the position has moved."""
         try:
             shown = await self._reader.fetch(partition, self._positions[partition])
         except KafkaError:

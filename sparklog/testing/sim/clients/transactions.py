@@ -297,7 +297,7 @@ class Copier(SimClassicMember):
         if self.client.chance.random() < 0.5:
             with suppress(KafkaError):
                 await self._leave()
-        await self._be_killed()
+        await self._restart_after_kill()
 
 
 async def stable_offset(client: SimKafka, partition: TopicPartition) -> int:

@@ -158,11 +158,13 @@ class UserProducer:
             tries=1 if is_idempotent else 2,  # the client retries by itself
         )
         try:
-            await producer.send(topic, value, partition=number, on_delivery=partial(self._told, operation))
+            await producer.send(topic, value, partition=number, on_delivery=partial(self._note_delivery, operation))
         except SparklogError as error:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
 
-    def _told(self, operation: ClientOperation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+    def _note_delivery(
+        self, operation: ClientOperation, metadata: RecordMetadata | None, error: SparklogError | None
+    ) -> None:
         if metadata and self._config["acks"] == "all":
             self._history.end(operation, OperationOutcome.OK, metadata.offset if metadata.offset >= 0 else None)
         else:

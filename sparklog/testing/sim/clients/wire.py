@@ -67,7 +67,7 @@ class _PartitionQueue:
 
 
 class WireProducer:
-    """An idempotent producer that sends until it is told to stop, and then until its queues are empty.
+    """An idempotent producer that sends until `is_over` is set, and then until its queues are empty.
 
     Implements Worker.
     """
@@ -171,12 +171,12 @@ class WireProducer:
         for partition in leaders[address]:
             queue = self._queues[partition]
             if queue.sent < len(queue.batches):
-                chosen[partition] = self._take(queue)
+                chosen[partition] = self._take_batch(queue)
         task = asyncio.get_running_loop().create_task(self._request(address, chosen))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    def _take(self, queue: _PartitionQueue) -> _ProducerBatch:
+    def _take_batch(self, queue: _PartitionQueue) -> _ProducerBatch:
         batch = queue.batches[queue.sent]
         queue.sent += 1
         batch.is_doubtful = True
@@ -197,7 +197,7 @@ class WireProducer:
         else:
             errors = {
                 name: error_for(int(part.error_code), "") if part.error_code else part.base_offset
-                for name, part in self._answered(answer, chosen)
+                for name, part in self._partition_answers(answer, chosen)
             }
         for partition, batch in chosen.items():
             self._settle(self._queues[partition], batch, errors[partition])
@@ -210,7 +210,7 @@ class WireProducer:
             found.append({**key, "partition_data": parts})
         return found
 
-    def _answered(self, answer: Any, chosen: Iterable[TopicPartition]) -> Iterable[tuple[TopicPartition, Any]]:
+    def _partition_answers(self, answer: Any, chosen: Iterable[TopicPartition]) -> Iterable[tuple[TopicPartition, Any]]:
         names = {self._client.topic_ids[name.topic]: name.topic for name in chosen}
         for topic in answer.responses:
             name = names[topic.topic_id] if self._version >= FIRST_WITH_IDS else topic.name
@@ -245,7 +245,7 @@ MOST_RESTARTS = 5
 
 
 class WireConsumer:
-    """A consumer that reads all partitions from offset 0 until it is told to stop. Implements Worker."""
+    """A consumer that reads all partitions from offset 0. Implements Worker."""
 
     def __init__(
         self, client: SimKafka, history: History, partitions: Sequence[TopicPartition], report: Report
@@ -261,7 +261,7 @@ class WireConsumer:
         self._sessions: dict[str, _FetchSession] = {}
         self._lookups = 0
         self._committed_to = dict.fromkeys(partitions, 0)
-        """The highest high watermark of each partition that an answer has told."""
+        """The highest high watermark of each partition in the answers so far."""
 
     @property
     def name(self) -> str:
@@ -315,9 +315,9 @@ class WireConsumer:
                 self._client.forget_leader(name)
             return
         session.answered(answer.session_id, wanted)
-        for name, part in self._answered(answer):
+        for name, part in self._partition_answers(answer):
             if name in polls:
-                await self._keep(name, part, polls.pop(name))
+                await self._record_poll(name, part, polls.pop(name))
         for operation in polls.values():
             self._history.end(operation, OperationOutcome.FAIL, "nothing new")
         await asyncio.sleep(self._client.chance.uniform(0, 0.05))
@@ -348,14 +348,14 @@ class WireConsumer:
         by_id = self._version >= FIRST_WITH_IDS
         return {"topic_id": self._client.topic_ids[topic]} if by_id else {"topic": topic}
 
-    def _answered(self, answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
+    def _partition_answers(self, answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
         names = {found: name for name, found in self._client.topic_ids.items()}
         for topic in answer.responses:
             name = names[topic.topic_id] if self._version >= FIRST_WITH_IDS else topic.topic
             for part in topic.partitions:
                 yield TopicPartition(name, part.partition_index), part
 
-    async def _keep(self, name: TopicPartition, part: Any, operation: ClientOperation) -> None:
+    async def _record_poll(self, name: TopicPartition, part: Any, operation: ClientOperation) -> None:
         if part.error_code:
             error = error_for(int(part.error_code), str(name))
             self._history.end(operation, OperationOutcome.FAIL, str(error))

@@ -97,7 +97,7 @@ class Workers:
         ]
 
     def reader_of_commits(self, group: str, partition: TopicPartition) -> SimGroup:
-        """Return a client that can fetch what a group has committed for a partition."""
+        """Return a client that can fetch a group's committed offset of a partition."""
         consumer = next(each for each in self._consumers if each.partition == partition)
         return SimGroup(self._client(f"{group}-reader"), self._history, group, consumer)
 
