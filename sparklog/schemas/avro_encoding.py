@@ -40,7 +40,7 @@ from sparklog.schemas.avro import (
     describe,
 )
 from sparklog.schemas.avro_defaults import encode_default
-from sparklog.schemas.columns import merged, without_null
+from sparklog.schemas.columns import join_path, merged, without_null
 from sparklog.schemas.encoding import ColumnSource, Encoder, EncodingProgram
 
 NULL = AvroPrimitive(AvroKind.NULL)
@@ -144,7 +144,7 @@ class _AvroCompiler:
         encoding = self._encoding
         jumps = []
         for number, member in enumerate(members):
-            part = encoding.source(_join(path, f"member{number}"), source, number)
+            part = encoding.source(join_path(path, f"member{number}"), source, number)
             skip = encoding.skip_null(part)
             encoding.literal(_branch(schema, member))
             self._present(of[number].type, member, part, part.path)
@@ -179,9 +179,9 @@ class _AvroCompiler:
         numbers = {field.name: number for number, field in enumerate(of)}
         names = {field.name for field in schema.fields}
         if unknown := next((name for name in numbers if name not in names), None):
-            raise ColumnMismatch(f"{_join(path, unknown)}: {describe(schema)} has no such field")
+            raise ColumnMismatch(f"{join_path(path, unknown)}: {describe(schema)} has no such field")
         for field in schema.fields:
-            inner = _join(path, field.name)
+            inner = join_path(path, field.name)
             if field.name in numbers:
                 number = numbers[field.name]
                 self._part(of[number].type, field.type, source, number, inner)
@@ -268,10 +268,6 @@ def _missing(field: AvroField, path: str) -> bytes:
 
 def _no_fit(of: pa.DataType, schema: AvroType, path: str) -> ColumnMismatch:
     return ColumnMismatch(f"{path or 'the value'}: {of} cannot be written as {describe(schema)}")
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def derived_schema(of: pa.DataType, nullable: bool = False, name: str = TOP_LEVEL, namespace: str = "") -> Any:

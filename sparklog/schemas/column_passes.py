@@ -35,7 +35,7 @@ class TwoPassDecoder:
         self._layout = layout
         self._limit_bytes = limit_bytes
         in_rows = [each for each in layout.root.walk() if each.domain == ROWS]
-        self._rows_at_once = max(1, limit_bytes // (sum(map(_width, in_rows)) + 1))
+        self._rows_at_once = max(1, limit_bytes // (sum(each.fixed_bytes for each in in_rows) + 1))
 
     def arrays(self, walk: Walk, rows: int, levels: int) -> Iterator[tuple[pa.Array, int]]:
         """Yield arrays of the rows, in order, each with the number of rows before it.
@@ -139,7 +139,3 @@ def _place(root: Column, measured: Buffers) -> tuple[Buffers, int]:
         left_bytes=np.array([MAX_LONG]),
     )
     return buffers, position
-
-
-def _width(column: Column) -> int:
-    return column.width + 1 + (4 if column.storage in (Storage.BYTES, Storage.ITEMS) else 0)

@@ -70,6 +70,16 @@ class Column:
     children: tuple[Column, ...] = ()
     """Fields of a struct, the item of a list, key and value of a map."""
 
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of one value in the buffers of fixed width, with a whole byte for the validity bit."""
+        return self.width + 1 + (4 if self.storage in (Storage.BYTES, Storage.ITEMS) else 0)
+
+    @property
+    def bytes_of_item(self) -> int:
+        """Bytes of one item of a list or map, in the buffers of fixed width of all its columns."""
+        return sum(each.fixed_bytes for each in self.walk() if each.domain == self.items)
+
     def walk(self) -> Iterator[Column]:
         """Yield this column and all below it."""
         yield self
@@ -92,6 +102,11 @@ def lay_out(schema: AvroType) -> ColumnLayout:
     planner = ColumnPlanner()
     root = _column(planner, schema, nullable=True, domain=ROWS)
     return ColumnLayout(root, planner.columns, planner.domains)
+
+
+def join_path(path: str, name: str) -> str:
+    """Return the path of a field within `path`; empty: the field is at the top."""
+    return f"{path}.{name}" if path else name
 
 
 def nullable_within(of: pa.DataType) -> pa.DataType:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from sparklog.base.errors import SchemaError
 from sparklog.schemas import encode_kernels as kernels
+from sparklog.schemas.columns import join_path
 from sparklog.schemas.encoding import ColumnSource, Encoder, EncodingProgram
 from sparklog.schemas.protobuf import FieldKind, ProtobufField, ProtobufMessage
 from sparklog.schemas.protobuf_program import TIMES, WRAPPERS
@@ -86,13 +87,14 @@ class _ProtobufCompiler:
         """Compile the fields of a message that is not null."""
         fields = {each.name: each for each in message.fields}
         if unknown := next((each.name for each in of if each.name not in fields), None):
-            raise SchemaError(f"{_join(source.path, unknown)}: message {message.name} has no such field")
+            raise SchemaError(f"{join_path(source.path, unknown)}: message {message.name} has no such field")
         numbers = {each.name: number for number, each in enumerate(of)}
         missing = next((each.name for each in message.fields if each.required and each.name not in numbers), None)
         if missing is not None:
-            raise SchemaError(f"{_join(source.path, missing)}: the column has no such field, which is required")
+            raise SchemaError(f"{join_path(source.path, missing)}: the column has no such field, which is required")
         parts = {
-            name: self._encoding.source(_join(source.path, name), source, number) for name, number in numbers.items()
+            name: self._encoding.source(join_path(source.path, name), source, number)
+            for name, number in numbers.items()
         }
         for oneof in dict.fromkeys(each.oneof for each in message.fields if each.oneof is not None):
             self._encoding.emit(kernels.NO_MEMBER_YET)
@@ -235,7 +237,3 @@ def _no_fit(of: pa.DataType, field: ProtobufField, source: ColumnSource) -> Sche
     return SchemaError(
         f"{source.path}: {of} cannot be written as {'repeated ' if field.repeated and form != 'map' else ''}{form}"
     )
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

@@ -154,7 +154,7 @@ class MessageProgram:
             self._value(of, column, row, -1, 0)
             self._default(of, column)
             return
-        charge = sum(_bytes_of(each) for each in column.walk() if each.domain == column.items)
+        charge = column.bytes_of_item
         if of.message is not None and of.message.is_entry:
             self._row(of, column, row, (kernels.MESSAGE, kernels.WIRE_BYTES, column.items), column.number, charge)
             row[kernels.A] = self._message(of.message, column, is_item=True)
@@ -304,8 +304,3 @@ def _number_bits(value: bool | int | float | str | bytes, of: ProtobufField, col
         formats = ("<d", "<q") if column.width == 8 else ("<f", "<i")
         return int(struct.unpack(formats[1], struct.pack(formats[0], value))[0])
     return (int(value) + 2**63) % 2**64 - 2**63
-
-
-def _bytes_of(column: Column) -> int:
-    """Return the bytes of an item in a column of fixed width, validity bits rounded up."""
-    return column.width + 1 + (4 if column.storage in (Storage.BYTES, Storage.ITEMS) else 0)

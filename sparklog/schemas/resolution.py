@@ -38,7 +38,7 @@ from sparklog.schemas.avro import (
 )
 from sparklog.schemas.avro_defaults import encode_default
 from sparklog.schemas.column_kernels import NO_MATCH
-from sparklog.schemas.columns import Column, ColumnLayout, Storage, merged, without_null
+from sparklog.schemas.columns import Column, ColumnLayout, Storage, join_path, merged, without_null
 
 MOST_OPERATIONS = 200_000
 NULL = AvroPrimitive(AvroKind.NULL)
@@ -219,10 +219,10 @@ class ResolutionProgram:
             if (field := sources.pop(each.name, None)) is None:
                 self._skip(each.type)
             else:
-                self._value(each.type, field.type, children.pop(field.name), _join(path, field.name))
+                self._value(each.type, field.type, children.pop(field.name), join_path(path, field.name))
         for field in reader.fields:
             if field.name in children:
-                self._default(field, children[field.name], _join(path, field.name))
+                self._default(field, children[field.name], join_path(path, field.name))
 
     def _default(self, field: AvroField, column: Column, path: str) -> None:
         if field.default is NO_DEFAULT:
@@ -242,7 +242,7 @@ class ResolutionProgram:
         level, start = self._level, self._next
         self._level += 1
         self.levels = max(self.levels, self._level)
-        loop = self._emit(kernels.ITEMS, column, domain, level, 0, _bytes_per_item(column) if column else 0)
+        loop = self._emit(kernels.ITEMS, column, domain, level, 0, column.bytes_of_item if column else 0)
         body()
         self._emit(kernels.NEXT, column, domain, level, start)
         loop[kernels.C] = self._next
@@ -381,12 +381,6 @@ def _has_offsets(column: Column) -> bool:
     return column.storage in (Storage.BYTES, Storage.ITEMS)
 
 
-def _bytes_per_item(column: Column) -> int:
-    """Return the bytes of one item in all columns with buffers of fixed width, validity bits rounded up."""
-    own = [each for each in column.walk() if each.domain == column.items]
-    return sum(each.width + 1 + (4 if each.storage in (Storage.BYTES, Storage.ITEMS) else 0) for each in own)
-
-
 def _stored(column: Column) -> int:
     if pa.types.is_floating(column.type):
         return kernels.AS_FLOAT64 if column.width == 8 else kernels.AS_FLOAT32
@@ -416,7 +410,3 @@ def _limit(decimal: AvroDecimal) -> list[int]:
 
 def _no_match(writer: AvroType, reader: AvroType, path: str) -> SchemaMismatch:
     return SchemaMismatch(f"{path or 'the value'}: {describe(writer)} cannot be read as {describe(reader)}")
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

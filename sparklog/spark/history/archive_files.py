@@ -207,8 +207,8 @@ class DatedFiles:
                 records=day.records,
                 offset_first=day.offset_first,
                 offset_last=day.offset_last,
-                timestamp_first=_datetime_of(day.time_first),
-                timestamp_last=_datetime_of(day.time_last),
+                timestamp_first=datetime_of(day.time_first),
+                timestamp_last=datetime_of(day.time_last),
             )
         )
 
@@ -259,7 +259,8 @@ def _note_rows(day: _DayRows, rows: pa.RecordBatch) -> None:
     day.time_first, day.time_last = min(day.time_first, first), max(day.time_last, last)
 
 
-def _datetime_of(time_us: int) -> datetime | None:
+def datetime_of(time_us: int) -> datetime | None:
+    """Return a timestamp as a datetime in UTC; None if it is beyond the range of datetime."""
     try:
         return _EPOCH + timedelta(microseconds=time_us)
     except OverflowError:

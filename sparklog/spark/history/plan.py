@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import pyarrow.compute as pc
 
@@ -30,7 +30,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
 from sparklog.records.aborted import AbortedRanges
-from sparklog.spark.history.archive_files import TableLocation
+from sparklog.spark.history.archive_files import TableLocation, datetime_of
 from sparklog.spark.history.archive_table import ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, HistoryTask, LogTask, read_file
 from sparklog.spark.history.progress import TableRange
@@ -42,7 +42,6 @@ from sparklog.spark.source.scan import Task, plan_tasks
 
 TASK_BYTES = 128 << 20
 """Bytes of Parquet that one task reads."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,11 +300,4 @@ def _archive_names(
 
 def _interval_datetimes(timestamp_ms: Interval) -> tuple[datetime | None, datetime | None]:
     """Return the interval's ends as datetimes; None for an end that is open, or beyond the range of datetime."""
-    return _datetime_of(timestamp_ms.low), _datetime_of(timestamp_ms.high)
-
-
-def _datetime_of(time_ms: int) -> datetime | None:
-    try:
-        return _EPOCH + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return None
+    return datetime_of(timestamp_ms.low * 1000), datetime_of(timestamp_ms.high * 1000)
