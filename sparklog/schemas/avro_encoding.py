@@ -164,7 +164,7 @@ class _AvroCompiler:
             case AvroMap(values) if pa.types.is_map(of) and pa.types.is_string(of.key_type):
                 self._list(source, lambda: self._entry(of, values, source, path))
             case AvroEnum(_, symbols) if pa.types.is_string(of):
-                source.read_as(Symbols(symbols))
+                source.read_as(SymbolIndexes(symbols))
                 self._encoding.emit(kernels.SYMBOL, source)
             case AvroFixed(decimal=decimal) | AvroPrimitive(decimal=decimal) if decimal is not None:
                 self._decimal(of, schema, source, path)
@@ -234,7 +234,7 @@ class _AvroCompiler:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbols:
+class SymbolIndexes:
     """Numbers of an enum's symbols, for their texts; -1 for another text."""
 
     symbols: tuple[str, ...]

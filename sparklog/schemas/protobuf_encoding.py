@@ -58,7 +58,7 @@ def protobuf_encoder(of: pa.DataType, message: ProtobufMessage, *, frame: bytes 
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class NumberCast:
     """Casts numbers to another width."""
 
     to: pa.DataType
@@ -191,12 +191,12 @@ class _ProtobufCompiler:
             source.read_as(SymbolNumbers(field.enum.symbols))
             emit(kernels.ENUM, source)
         elif kind is FieldKind.ENUM and of in _SMALL:
-            source.read_as(Cast(pa.int64()))
+            source.read_as(NumberCast(pa.int64()))
             emit(kernels.ENUM, source)
         elif (kind is FieldKind.FLOAT and of == pa.float32()) or (
             kind is FieldKind.DOUBLE and pa.types.is_floating(of)
         ):
-            source.read_as(Cast(pa.float32() if kind is FieldKind.FLOAT else pa.float64()))
+            source.read_as(NumberCast(pa.float32() if kind is FieldKind.FLOAT else pa.float64()))
             emit(kernels.COPY, source, 4 if kind is FieldKind.FLOAT else 8)
         elif kind in _UNSIGNED and of == _wide(kind):
             size = 8 if kind in _IN_64 else 4
@@ -208,7 +208,7 @@ class _ProtobufCompiler:
 
     def _number(self, of: pa.DataType, kind: FieldKind, source: ColumnSource) -> None:
         size = 8 if kind in _IN_64 else 4
-        source.read_as(Cast(pa.int64() if size == 8 else pa.int32()))
+        source.read_as(NumberCast(pa.int64() if size == 8 else pa.int32()))
         if kind in (FieldKind.SINT32, FieldKind.SINT64):
             self._encoding.emit(kernels.VARINT, source, size, 1)
         elif kind in _VARINT_BYTES:

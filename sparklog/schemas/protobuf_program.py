@@ -43,7 +43,7 @@ _STORED_IN = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class _LeafType:
     """How values without parts are read and stored."""
 
     op: int
@@ -54,28 +54,28 @@ class _Leaf:
 
 
 _LEAVES = {
-    FieldKind.DOUBLE: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.float64(), 8),
-    FieldKind.FLOAT: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.float32(), 4),
-    FieldKind.INT32: _Leaf(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
-    FieldKind.INT64: _Leaf(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
-    FieldKind.UINT32: _Leaf(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
-    FieldKind.UINT64: _Leaf(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
-    FieldKind.SINT32: _Leaf(kernels.SINT32, kernels.WIRE_VARINT, pa.int32(), 4),
-    FieldKind.SINT64: _Leaf(kernels.SINT64, kernels.WIRE_VARINT, pa.int64(), 8),
-    FieldKind.FIXED32: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
-    FieldKind.FIXED64: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
-    FieldKind.SFIXED32: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
-    FieldKind.SFIXED64: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
-    FieldKind.BOOL: _Leaf(kernels.BOOL, kernels.WIRE_VARINT, pa.bool_(), 0, Storage.BITS),
-    FieldKind.STRING: _Leaf(kernels.BYTES, kernels.WIRE_BYTES, pa.string(), 0, Storage.BYTES),
-    FieldKind.BYTES: _Leaf(kernels.BYTES, kernels.WIRE_BYTES, pa.binary(), 0, Storage.BYTES),
-    FieldKind.ENUM: _Leaf(kernels.ENUM, kernels.WIRE_VARINT, pa.string(), 0, Storage.BYTES),
+    FieldKind.DOUBLE: _LeafType(kernels.FIXED64, kernels.WIRE_FIXED64, pa.float64(), 8),
+    FieldKind.FLOAT: _LeafType(kernels.FIXED32, kernels.WIRE_FIXED32, pa.float32(), 4),
+    FieldKind.INT32: _LeafType(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
+    FieldKind.INT64: _LeafType(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.UINT32: _LeafType(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
+    FieldKind.UINT64: _LeafType(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.SINT32: _LeafType(kernels.SINT32, kernels.WIRE_VARINT, pa.int32(), 4),
+    FieldKind.SINT64: _LeafType(kernels.SINT64, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.FIXED32: _LeafType(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
+    FieldKind.FIXED64: _LeafType(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
+    FieldKind.SFIXED32: _LeafType(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
+    FieldKind.SFIXED64: _LeafType(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
+    FieldKind.BOOL: _LeafType(kernels.BOOL, kernels.WIRE_VARINT, pa.bool_(), 0, Storage.BITS),
+    FieldKind.STRING: _LeafType(kernels.BYTES, kernels.WIRE_BYTES, pa.string(), 0, Storage.BYTES),
+    FieldKind.BYTES: _LeafType(kernels.BYTES, kernels.WIRE_BYTES, pa.binary(), 0, Storage.BYTES),
+    FieldKind.ENUM: _LeafType(kernels.ENUM, kernels.WIRE_VARINT, pa.string(), 0, Storage.BYTES),
 }
 _UPCAST = {
-    FieldKind.UINT32: _Leaf(kernels.UINT32, kernels.WIRE_VARINT, pa.int64(), 8),
-    FieldKind.UINT64: _Leaf(kernels.UINT64, kernels.WIRE_VARINT, pa.decimal128(20, 0), 16),
-    FieldKind.FIXED32: _Leaf(kernels.LONG32, kernels.WIRE_FIXED32, pa.int64(), 8),
-    FieldKind.FIXED64: _Leaf(kernels.DECIMAL64, kernels.WIRE_FIXED64, pa.decimal128(20, 0), 16),
+    FieldKind.UINT32: _LeafType(kernels.UINT32, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.UINT64: _LeafType(kernels.UINT64, kernels.WIRE_VARINT, pa.decimal128(20, 0), 16),
+    FieldKind.FIXED32: _LeafType(kernels.LONG32, kernels.WIRE_FIXED32, pa.int64(), 8),
+    FieldKind.FIXED64: _LeafType(kernels.DECIMAL64, kernels.WIRE_FIXED64, pa.decimal128(20, 0), 16),
 }
 
 
@@ -231,7 +231,7 @@ class MessageProgram:
             self.endings[column.domain].append([kernels.END_OF_ITEMS, column.number, column.items, 0, 0])
 
 
-class _ColumnLayouter:
+class _ColumnBuilder:
     """Lays out the columns of messages."""
 
     def __init__(self, planner: ColumnPlanner, options: ProtobufReadOptions) -> None:
@@ -270,11 +270,11 @@ def type_of_message(message: ProtobufMessage, options: ProtobufReadOptions) -> p
 
 def _lay_out(message: ProtobufMessage, options: ProtobufReadOptions) -> ColumnLayout:
     planner = ColumnPlanner()
-    root = _ColumnLayouter(planner, options).struct(message, nullable=True, domain=ROWS)
+    root = _ColumnBuilder(planner, options).struct(message, nullable=True, domain=ROWS)
     return ColumnLayout(root, planner.columns, planner.domains)
 
 
-def _leaf_of(of: ProtobufField, options: ProtobufReadOptions) -> _Leaf:
+def _leaf_of(of: ProtobufField, options: ProtobufReadOptions) -> _LeafType:
     """Return how a field that is no message is read and stored."""
     if of.kind is FieldKind.ENUM and options.enums_as_ints:
         return _LEAVES[FieldKind.INT32]

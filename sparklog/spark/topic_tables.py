@@ -25,7 +25,7 @@ from sparklog.spark.source.option_parsing import parse_read_options, parse_typed
 from sparklog.spark.source.option_table import SELECTIONS, OptionUse
 from sparklog.spark.source.options import Position, SpecificOffsets, SpecificTimestamps
 from sparklog.spark.source.source import SparklogDataSource
-from sparklog.spark.source.typed_options import COLUMNS, MISTAKES
+from sparklog.spark.source.typed_options import COLUMNS, MALFORMED_OPTIONS
 
 REGISTRY = "schema.registry."
 _FORMATS = {"AVRO": "avro", "PROTOBUF": "protobuf"}
@@ -150,4 +150,4 @@ def _typed_read_options(of_topic: Mapping[str, str], formats: Mapping[str, str])
     return {**of_topic, **{f"{column}Format": each for column, each in formats.items()}}
 
 
-_MISTAKES = frozenset(name.lower() for name in MISTAKES)
+_MISTAKES = frozenset(name.lower() for name in MALFORMED_OPTIONS)

@@ -31,7 +31,7 @@ class DigestSlice(NamedTuple):
     last_offset: int
 
 
-class Digests:
+class SegmentDigests:
     """The digests of one segment, of the batches from `offset_from` on that end below `offset_to`."""
 
     def __init__(self, offset_from: int, offset_to: int, cuts: tuple[int, ...]) -> None:

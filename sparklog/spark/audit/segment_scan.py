@@ -32,9 +32,9 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.log.segment.transaction_index import ENTRY_SIZE, TransactionIndex, read_entries
 from sparklog.records import header_kernels as h
 from sparklog.records.batch import MAGIC
-from sparklog.spark.audit.digests import Digests, DigestSlice
+from sparklog.spark.audit.digests import DigestSlice, SegmentDigests
 from sparklog.spark.audit.indexes import AbortedEntries, OffsetEntries, TimeEntries
-from sparklog.spark.audit.walk import Batches, Bools, Damage, Ints, read_index, walk_all
+from sparklog.spark.audit.walk import Bools, CheckedBatches, Damage, Ints, read_index, walk_all
 
 MAX_PROBLEMS = 16
 """Problems kept of one kind in one segment; further ones are only counted."""
@@ -158,7 +158,7 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentScan:
     )
     aborted = _aborted_entries(files, work, facts)
     end = work.next_offset if work.next_offset >= 0 else MAX_LONG
-    digests = Digests(max(work.base_offset, work.compare_from), min(end, work.compare_to), work.cuts)
+    digests = SegmentDigests(max(work.base_offset, work.compare_from), min(end, work.compare_to), work.cuts)
     order = _OrderCheck(work, facts)
     try:
         facts.size_bytes = files.size()
@@ -284,7 +284,7 @@ class _OrderCheck:
             self._facts.add(CORRUPT_BATCH, where, f"position {damage.position}: {damage.reason}")
         self._after_damage = self.was_damaged = True
 
-    def add(self, found: Batches) -> None:
+    def add(self, found: CheckedBatches) -> None:
         table, is_right, _ = found
         wrong = table[~is_right]
         self._facts.add_all(

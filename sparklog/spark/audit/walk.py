@@ -28,7 +28,7 @@ Read = Callable[[int, int], bytes]
 _V2_CRC_FROM, _LEGACY_CRC_FROM = 21, 16
 
 
-class Batches(NamedTuple):
+class CheckedBatches(NamedTuple):
     """Whole batches, one after the other."""
 
     table: Ints
@@ -48,7 +48,7 @@ class Damage(NamedTuple):
     """Whether no batch was found after the damage."""
 
 
-Found = Batches | Damage
+Found = CheckedBatches | Damage
 
 
 def walk_all(read: Read, size: int, indexed: Ints) -> Iterator[Found]:
@@ -98,7 +98,7 @@ def _walk_from(read: Read, start: int, size: int) -> Generator[Found, None, tupl
     return None
 
 
-def _check_crcs(piece: bytes, table: Ints, start: int) -> Batches:
+def _check_crcs(piece: bytes, table: Ints, start: int) -> CheckedBatches:
     view = memoryview(piece)
     computed = [
         crc32c(view[position + _V2_CRC_FROM : position + size])
@@ -109,7 +109,7 @@ def _check_crcs(piece: bytes, table: Ints, start: int) -> Batches:
     is_right = np.array(computed, np.int64) == table[:, h.CRC]
     copied = table.copy()
     copied[:, h.POSITION] += start
-    return Batches(copied, is_right, _find_markers(piece, table))
+    return CheckedBatches(copied, is_right, _find_markers(piece, table))
 
 
 def _find_markers(piece: bytes, table: Ints) -> Ints:
@@ -122,7 +122,7 @@ def _find_markers(piece: bytes, table: Ints) -> Ints:
     return markers
 
 
-def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> Batches | None:
+def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> CheckedBatches | None:
     """Return a batch that is larger than a piece; None if the file ends within it."""
     if seen < HEADER_SIZE or start + int(row[h.SIZE]) > size:
         return None
@@ -136,7 +136,7 @@ def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> Bat
         position += len(data)
     table = row.reshape(1, -1).copy()
     table[0, h.POSITION] = start
-    return Batches(table, np.array([crc == row[h.CRC]]), np.array([h.NO_MARKER]))
+    return CheckedBatches(table, np.array([crc == row[h.CRC]]), np.array([h.NO_MARKER]))
 
 
 def _find_behind(read: Read, position: int, size: int, indexed: Ints) -> int | None:

@@ -33,7 +33,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, TableLocation, discard
-from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable, ConcurrentCommit
+from sparklog.spark.history.archive_table import FILE_SCHEMA, ArchiveTable, ConcurrentCommit
 from sparklog.spark.history.progress import Progress, TableRange, progress_of
 from sparklog.spark.shipping import task_function
 from sparklog.spark.source.filters import EVERYTHING
@@ -257,7 +257,7 @@ def copy_task(task: Task, *, place: TableLocation, options: ReadOptions) -> _Tas
     partition = task.partition
     writing = DatedFiles(place, partition)
     try:
-        for rows in read_task(task, options, IN_FILES):
+        for rows in read_task(task, options, FILE_SCHEMA):
             writing.add(rows)
         return _TaskFiles(partition=partition, files=writing.finish())
     except (SparklogError, OSError, pa.ArrowException) as error:

@@ -40,9 +40,9 @@ from sparklog.spark.spark_api import arrow_schema
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 DATE = "date"
-IN_FILES = StructType([StructField(name, TYPES[name]) for name in COLUMNS])
+FILE_SCHEMA = StructType([StructField(name, TYPES[name]) for name in COLUMNS])
 """Columns in a file: Delta keeps the date, by which the table is partitioned, outside of the files."""
-SCHEMA = StructType([*IN_FILES.fields, StructField(DATE, DateType())])
+SCHEMA = StructType([*FILE_SCHEMA.fields, StructField(DATE, DateType())])
 _DELTA_SCHEMA = Schema.from_arrow(arrow_schema(SCHEMA))
 REPLACE_ATTEMPTS = 10
 """Attempts of a commit that replaces files, if another writer is first."""

@@ -31,7 +31,7 @@ from sparklog.spark.offsets.read import PartitionSlice, SliceSurvey, records, su
 from sparklog.spark.shipping import task_function
 
 _TIME = pa.timestamp("us", "UTC")
-_WHO = ("member_id", "client_id", "client_host")
+_MEMBER_COLUMNS = ("member_id", "client_id", "client_host")
 
 
 def _with_spark_times(schema: pa.Schema) -> pa.Schema:
@@ -40,9 +40,13 @@ def _with_spark_times(schema: pa.Schema) -> pa.Schema:
 
 
 COMMITS = pa.schema(
-    [("log_partition", pa.int32()), *_with_spark_times(COMMIT_COLUMNS), *((name, pa.string()) for name in _WHO),
-     ("transactional", pa.bool_())]
-)  # fmt: skip
+    [
+        ("log_partition", pa.int32()),
+        *_with_spark_times(COMMIT_COLUMNS),
+        *((name, pa.string()) for name in _MEMBER_COLUMNS),
+        ("transactional", pa.bool_()),
+    ]
+)
 NEWEST = pa.schema(
     [
         ("log_partition", pa.int32()),
@@ -53,7 +57,7 @@ NEWEST = pa.schema(
         ("transactional", pa.bool_()),
     ]
 )
-OFFSETS = pa.schema([each for each in COMMITS if each.name not in ("deleted", "transactional", *_WHO)])
+OFFSETS = pa.schema([each for each in COMMITS if each.name not in ("deleted", "transactional", *_MEMBER_COLUMNS)])
 _ASSIGNMENT = pa.list_(
     pa.struct([("topic", pa.string()), ("topic_id", pa.string()), ("partitions", pa.list_(pa.int32()))])
 )

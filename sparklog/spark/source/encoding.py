@@ -35,7 +35,7 @@ from sparklog.schemas.write_formats import (
     WriteFormat,
     frame_in_header,
 )
-from sparklog.spark.source.options import ColumnFormat, SchemaChoice, WrittenColumn, WrittenOptions
+from sparklog.spark.source.options import ColumnFormat, EncodedColumn, EncodingOptions, SchemaChoice
 from sparklog.spark.source.protobuf_messages import descriptors, message_of
 from sparklog.spark.spark_api import arrow_schema
 
@@ -91,7 +91,7 @@ class RowEncoder:
         return rows.set_column(rows.column_names.index("headers"), "headers", headers)
 
 
-def plan_encoding(options: WrittenOptions, schema: StructType) -> RowEncoding:
+def plan_encoding(options: EncodingOptions, schema: StructType) -> RowEncoding:
     """Return how tasks encode the columns of a write. Registers schemas, or asks the registry for them.
 
     Raises ConfigError if a column is missing or has no type of its format; SchemaError, with the place and both types,
@@ -101,7 +101,7 @@ def plan_encoding(options: WrittenOptions, schema: StructType) -> RowEncoding:
     return RowEncoding({name: of for name, of in formats.items() if of is not None})
 
 
-def _write_format(name: str, column: WrittenColumn, options: WrittenOptions, schema: StructType) -> WriteFormat | None:
+def _write_format(name: str, column: EncodedColumn, options: EncodingOptions, schema: StructType) -> WriteFormat | None:
     if name not in schema.fieldNames():
         raise ConfigError(f"{name}Format = {column.format}: there is no column {name} among {schema.fieldNames()}")
     spark = schema[name].dataType
@@ -118,7 +118,7 @@ def _write_format(name: str, column: WrittenColumn, options: WrittenOptions, sch
     return writing
 
 
-def _avro_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> AvroWriteFormat:
+def _avro_format(of: pa.DataType, column: EncodedColumn, options: EncodingOptions) -> AvroWriteFormat:
     def check(schema: SchemaText) -> None:
         AvroWriteFormat(type=of, schema=schema, naming=None).encoder()
 
@@ -129,7 +129,7 @@ def _avro_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions
     return AvroWriteFormat(type=of, schema=schema, naming=naming)
 
 
-def _json_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> JsonWriteFormat:
+def _json_format(of: pa.DataType, column: EncodedColumn, options: EncodingOptions) -> JsonWriteFormat:
     if options.registry is None:
         return JsonWriteFormat(type=of)
 
@@ -140,7 +140,7 @@ def _json_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions
     return JsonWriteFormat(type=of, naming=naming)
 
 
-def _protobuf_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> ProtobufWriteFormat:
+def _protobuf_format(of: pa.DataType, column: EncodedColumn, options: EncodingOptions) -> ProtobufWriteFormat:
     def given() -> Any:
         assert column.schema is not None  # typed_options makes sure
         return descriptors().from_text(column.schema)
@@ -162,7 +162,7 @@ def _protobuf_format(of: pa.DataType, column: WrittenColumn, options: WrittenOpt
     return ProtobufWriteFormat(type=of, message=message, naming=replace(naming, indexes=index_bytes(indexes)))
 
 
-_WRITINGS: Mapping[ColumnFormat, Callable[[pa.DataType, WrittenColumn, WrittenOptions], WriteFormat]] = {
+_WRITINGS: Mapping[ColumnFormat, Callable[[pa.DataType, EncodedColumn, EncodingOptions], WriteFormat]] = {
     ColumnFormat.AVRO: _avro_format,
     ColumnFormat.PROTOBUF: _protobuf_format,
     ColumnFormat.JSON: _json_format,
@@ -171,8 +171,8 @@ _WRITINGS: Mapping[ColumnFormat, Callable[[pa.DataType, WrittenColumn, WrittenOp
 
 def _choose_schema(
     kind: str,
-    column: WrittenColumn,
-    options: WrittenOptions,
+    column: EncodedColumn,
+    options: EncodingOptions,
     of: RegistryOptions,
     derive: Callable[[], Any],
     check: Callable[[SchemaText], None],
@@ -204,13 +204,13 @@ def _choose_schema(
     return schema, SchemaNaming(schema_id=known[number], in_header=True)
 
 
-def _given_or_derived(kind: str, column: WrittenColumn, derive: Callable[[], Any]) -> SchemaText:
+def _given_or_derived(kind: str, column: EncodedColumn, derive: Callable[[], Any]) -> SchemaText:
     """Return the schema in the options; without one, that of the column's type."""
     return SchemaText(kind, column.schema if column.schema is not None else json.dumps(derive()))
 
 
 def _schema_number(
-    schema: SchemaText, column: WrittenColumn, options: WrittenOptions, registry: Registry, of: RegistryOptions
+    schema: SchemaText, column: EncodedColumn, options: EncodingOptions, registry: Registry, of: RegistryOptions
 ) -> int:
     assert column.subject is not None  # typed_options makes sure
     known = _IDS.setdefault(of, {})

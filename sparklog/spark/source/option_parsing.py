@@ -45,10 +45,10 @@ from sparklog.spark.source.options import (
     WriteOptions,
 )
 from sparklog.spark.source.typed_options import (
-    MISTAKES,
-    NAMES,
+    MALFORMED_OPTIONS,
+    TYPED_OPTION_NAMES,
+    encoding_options,
     typed_options,
-    written_options,
 )
 
 CLIENT_ARGUMENTS = ("request_timeout_ms", "retry_backoff_ms")
@@ -88,7 +88,7 @@ def parse_typed_options(options: Mapping[str, str]) -> TypedOptions | None:
     Reads only the options of typed columns and the selection. Raises ConfigError with the mistake and the allowed
     values.
     """
-    typed = {name.lower() for name in (*NAMES, *MISTAKES)}
+    typed = {name.lower() for name in (*TYPED_OPTION_NAMES, *MALFORMED_OPTIONS)}
     if typed.isdisjoint(name.lower() for name in options):
         return None
     names = typed | set(SELECTIONS)
@@ -119,7 +119,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         sink_id=given.get("sparksinkid"),
         transaction=_application_transaction(given),
         timeout_ms=given.get("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
-        typed=written_options(given),
+        typed=encoding_options(given),
     )
 
 

@@ -172,7 +172,7 @@ class SchemaChoice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenColumn:
+class EncodedColumn:
     """How the keys or the values are written."""
 
     format: ColumnFormat
@@ -184,16 +184,16 @@ class WrittenColumn:
     subject: str | None
     """Subject in the registry; None: no registry is used."""
     schema_id: int | None
-    """Number of the schema in the registry; None: `WrittenOptions.choice` decides."""
+    """Number of the schema in the registry; None: `EncodingOptions.choice` decides."""
     message_name: str | None = None
     """Protobuf: the message; None: the only one of the schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenOptions:
+class EncodingOptions:
     """Which of the columns `key` and `value` are encoded."""
 
-    columns: Mapping[str, WrittenColumn]
+    columns: Mapping[str, EncodedColumn]
     registry: RegistryOptions | None
     """None: records do not name their schemas."""
     choice: SchemaChoice
@@ -282,7 +282,7 @@ class WriteOptions:
     transaction: ApplicationTransaction | None
     timeout_ms: int
     """How long a batch stays open without a renewal by a task."""
-    typed: WrittenOptions | None = None
+    typed: EncodingOptions | None = None
     """None: keys and values are texts or bytes."""
     encoding: RowEncoding | None = None
     """How to encode keys and values, from `encoding.plan_encoding`; None: they are texts or bytes."""

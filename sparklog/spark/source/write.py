@@ -35,7 +35,7 @@ from sparklog.spark.source.sink import BatchPart, SinkBatch, abort, commit, curr
 from sparklog.spark.spark_api import HAS_STREAM_WRITES, DataSourceStreamArrowWriter, spark_version_error
 
 TEXT_OR_BYTES: tuple[DataType, ...] = (StringType(), BinaryType())
-WRITTEN: dict[str, tuple[DataType, ...]] = {
+WRITE_COLUMNS: dict[str, tuple[DataType, ...]] = {
     "key": TEXT_OR_BYTES,
     "value": TEXT_OR_BYTES,
     "headers": (HEADERS,),
@@ -43,7 +43,7 @@ WRITTEN: dict[str, tuple[DataType, ...]] = {
     "partition": (IntegerType(),),
     "timestamp": (TimestampType(),),
 }
-OF_RECORD = ("key", "value", "headers", "timestamp")
+RECORD_COLUMNS = ("key", "value", "headers", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def check_written(schema: StructType, options: WriteOptions) -> None:
     """Raise ConfigError if a required column is missing or a column has the wrong type."""
     types = {field.name: field.dataType for field in schema.fields}
     typed = options.typed.columns if options.typed is not None else {}
-    for name, allowed in WRITTEN.items():
+    for name, allowed in WRITE_COLUMNS.items():
         texts = [each.simpleString() for each in allowed]
         if name not in typed and name in types and types[name].simpleString() not in texts:
             raise ConfigError(f"column {name} is {types[name].simpleString()}; it must be {' or '.join(texts)}")
@@ -184,7 +184,7 @@ def route(table: pa.Table, options: WriteOptions) -> Iterator[tuple[str, int | N
     Raises InvalidTopic if a row's topic is null and the option `topic` is not given.
     """
     columns = [
-        name for name in OF_RECORD if name in table.column_names and (name != "headers" or options.include_headers)
+        name for name in RECORD_COLUMNS if name in table.column_names and (name != "headers" or options.include_headers)
     ]
     for topic, of_topic in _by_topic(table, options.topic):
         for partition, rows in _by_partition(of_topic):

@@ -57,7 +57,7 @@ class FramedRequest:
     frame: bytes
 
 
-class _Incoming:
+class _ServerConnection:
     """The broker's end of one connection. `served` counts its requests so far."""
 
     def __init__(self, host: str) -> None:
@@ -72,7 +72,7 @@ class SimKafkaListener:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._connections: dict[str, _Incoming] = {}
+        self._connections: dict[str, _ServerConnection] = {}
 
     async def serve(self, framed: FramedRequest) -> bytes:
         """Serve a request when all earlier ones of its connection are served. Return the response's frame without size.
@@ -80,7 +80,7 @@ class SimKafkaListener:
         Return empty bytes if the request has no response. Raise NetworkException if the connection is closed, or if
         an earlier request does not arrive within TIMEOUT_MS.
         """
-        found = self._connections.setdefault(framed.connection, _Incoming(framed.connection.partition("/")[0]))
+        found = self._connections.setdefault(framed.connection, _ServerConnection(framed.connection.partition("/")[0]))
         async with found.turn:
             try:
                 async with asyncio.timeout(TIMEOUT_MS / 1000):
@@ -114,7 +114,7 @@ class SimKafka:
         self._network = network
         self._bootstrap = list(bootstrap)
         self._leaders: dict[TopicPartition, tuple[str, int]] = {}
-        self._connections: dict[str, _Outgoing] = {}
+        self._connections: dict[str, _ClientConnection] = {}
         self._numbers = count()
 
     async def ask(
@@ -127,7 +127,7 @@ class SimKafka:
         """
         connection = self._connections.get(address)
         if connection is None or connection.is_closed:
-            connection = _Outgoing(self._network, self.name, address, next(self._numbers))
+            connection = _ClientConnection(self._network, self.name, address, next(self._numbers))
             self._connections[address] = connection
         return await connection.ask(key, version, fields, timeout_ms)
 
@@ -189,7 +189,7 @@ class SimKafka:
                     self._leaders[place] = addresses[part.leader_id], part.leader_epoch
 
 
-class _Outgoing:
+class _ClientConnection:
     """The client's end of one connection. A failed request closes it."""
 
     def __init__(self, network: SimNetwork, source: str, target: str, number: int) -> None:

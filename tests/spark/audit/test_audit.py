@@ -29,7 +29,7 @@ def cluster(tmp_path):
     return [directory(tmp_path / f"broker-{n}", n, ENDS, compacted={"compacted-0": 1800}) for n in (1, 2, 3)]
 
 
-class Told:
+class BrokerSourceStub:
     """Directories in the view of a cluster: broker 1 leads all partitions, and the store agrees."""
 
     def __init__(self, paths, **isr):
@@ -82,7 +82,7 @@ def test_every_planted_fault_is_found_where_it_is_and_nothing_else(spark, cluste
     shutil.copytree(two / "codec-gzip-0", two / "forgotten-7")
     shutil.rmtree(three / "__consumer_offsets-0")
 
-    assert audit(spark, Told(cluster)) == {
+    assert audit(spark, BrokerSourceStub(cluster)) == {
         ("critical", "corrupt_batch", 1, "segments-0", 280),
         ("critical", "missing_batch", 2, "codec-none-0", 80),
         ("critical", "diverged", 3, "compacted-before-0", 800),
@@ -106,7 +106,7 @@ def test_what_is_no_longer_so_at_the_second_reading_is_not_reported(spark, clust
     flip(damaged, 100)
     rewrite(log_of(cluster[1] / "codec-none-0"), 2)
 
-    class Mended(Told):
+    class Mended(BrokerSourceStub):
         looks = 0
 
         def view(self) -> ClusterView:

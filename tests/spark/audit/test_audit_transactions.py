@@ -149,7 +149,7 @@ def shown(data_dir: Path) -> list[bytes | None]:
         return found
 
 
-class Written:
+class LogWithOffsets:
     """A log, and the offsets of the batches of each aborted transaction by that of its marker."""
 
     def __init__(self, fs: Fs) -> None:
@@ -185,7 +185,7 @@ def test_a_log_has_no_wrong_entries_and_a_lost_one_is_found(steps: list[tuple[st
     """A lost entry is found if a batch of its transaction is in the segment of its marker."""
     fs = MemoryFs()
     fs.make_dir("/logs")
-    written = Written(fs)
+    written = LogWithOffsets(fs)
     for step, producer_id in steps:
         written.take(step, producer_id)
     bases = [segment.base_offset for segment in written.log.segments]

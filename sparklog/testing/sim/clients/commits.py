@@ -35,7 +35,7 @@ GIVE_UP_S = 4.0
 TIMEOUT_MS = 5_000
 
 
-class NamedCommits:
+class NamedOffsetCommitter:
     """Commits offsets, and checks the commits that are left."""
 
     def __init__(

@@ -25,7 +25,7 @@ MOST_TOPICS = 3
 TIMEOUT_MS = 5_000
 
 
-class MovedTopics:
+class TopicMover:
     """A client that creates topics, moves them to brokers that are up, and deletes them."""
 
     def __init__(self, client: SimClient, cluster: SimCluster, *, replication_factor: int) -> None:

@@ -14,7 +14,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim.checks.history import History
 from sparklog.testing.sim.clients.admin import SCRATCH_TOPICS, Administrator, Trimmer
 from sparklog.testing.sim.clients.client import SimClient, Worker
-from sparklog.testing.sim.clients.commits import NamedCommits
+from sparklog.testing.sim.clients.commits import NamedOffsetCommitter
 from sparklog.testing.sim.clients.group_clients import GroupClient, KafkaGroupClient, PlainGroupClient
 from sparklog.testing.sim.clients.members import (
     GuestMember,
@@ -24,7 +24,7 @@ from sparklog.testing.sim.clients.members import (
     SimMember,
 )
 from sparklog.testing.sim.clients.merges import Merger
-from sparklog.testing.sim.clients.moves import MovedTopics
+from sparklog.testing.sim.clients.moves import TopicMover
 from sparklog.testing.sim.clients.snapshots import Snapshotter
 from sparklog.testing.sim.clients.tables import CONSUMER_OFFSETS, TABLE, Compactor, TableProducer
 from sparklog.testing.sim.clients.transactions import TransactionWorkers
@@ -73,13 +73,13 @@ class Workers:
             list(cluster.nodes),
             replication_factor=scenario.replication_factor,
         )
-        self.commits = NamedCommits(
+        self.commits = NamedOffsetCommitter(
             self._wire("named-commits"),
             cluster,
             replication_factor=scenario.replication_factor,
             replaces=scenario.commit_timeout_ms < 5_000,
         )
-        self.moved_topics = MovedTopics(self._client("mover"), cluster, replication_factor=scenario.replication_factor)
+        self.moved_topics = TopicMover(self._client("mover"), cluster, replication_factor=scenario.replication_factor)
         self.transactions = self._transactions() if scenario.transacts else None
         self.members = list(self._groups_of_members())
         self.user_groups = list(self._groups_of_users())
