@@ -39,7 +39,7 @@ from sparklog.schemas.avro import (
 
 MOST_COLUMNS = 10_000
 MOST_DIGITS = 38
-"""Of Spark's decimals."""
+"""Most digits of Spark's decimals."""
 ROWS = 0
 """The domain of the rows."""
 

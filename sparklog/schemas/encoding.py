@@ -64,11 +64,11 @@ class EncodingProgram:
         self.sources: list[ColumnSource] = []
         self.domains = 1
         self.levels = 1
-        """Most lists within lists."""
+        """The deepest nesting of lists."""
         self.depths = 1
-        """Most messages with sizes within each other."""
+        """The deepest nesting of messages with sizes."""
         self.sized: list[ColumnSource] = []
-        """Of each place where such a message begins a source that has as many values as messages at the most."""
+        """For each place where such a message begins, a source with at least as many values as messages."""
         self._level = 0
         self._depth = 0
 
@@ -163,7 +163,7 @@ class Encoder:
     def __init__(self, of: pa.DataType, encoding: EncodingProgram) -> None:
         encoding.emit(kernels.END)
         self.type = nullable_within(of)
-        """Columns may differ from it in what may be null: the program finds out."""
+        """Columns may differ from it in nullability: the program checks nulls."""
         self._encoding = encoding
         self._code = EncodeCode(
             program=read_only(np.array(encoding.operations, np.int64).reshape(-1)),

@@ -92,7 +92,7 @@ class MessageProgram:
         self.nodes: list[list[int]] = []
         self.fields: list[list[int]] = []
         self.endings: list[list[list[int]]] = [[] for _ in range(self.layout.domains)]
-        """Of each domain."""
+        """The endings of each domain."""
         self.table: list[int] = []
         self.constants = bytearray()
         self._symbols: dict[str, int] = {}

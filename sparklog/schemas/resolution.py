@@ -70,12 +70,12 @@ class ResolutionProgram:
         self.table: list[int] = []
         self.constants = bytearray()
         self.levels = 1
-        """Most lists within lists."""
+        """The deepest nesting of lists."""
         self._reader = reader
         self._layout = layout
         self._level = 0
         self._bare = False
-        """Whether the schema that is compiled is `bytes`, and bodies are these alone."""
+        """Whether bodies of the schema `bytes`, which is being compiled, have no length before them."""
         self._nulls(layout.root)
         self._emit(kernels.END)
 

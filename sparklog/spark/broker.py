@@ -84,9 +84,9 @@ class BrokerLookup:
         self._epochs: dict[TopicPartition, int] = {}
         """Leader epochs in which the leader is known to have the current high watermark."""
         self._folders: dict[tuple[TopicPartition, int], str] | None = None
-        """Folders by partition and broker, of the brokers whose log directory is visible from here."""
+        """Folders by partition and broker, of brokers whose log directory this machine sees."""
         self._is_fresh = False
-        """Whether these folders are known since the last look at the bounds."""
+        """Whether `_folders` was filled after the last call of `bounds`."""
 
     def topics(self, selection: Selection) -> list[str]:
         match selection:

@@ -120,7 +120,7 @@ class Nemesis:
         self._is_dirty = False
         """Whether a disk may have lost records, and its broker is not in sync again yet."""
         self._may_empty_s = 0.0
-        """When the store may be emptied again, in virtual time."""
+        """The virtual time from which on the store may be emptied again."""
         self._do: dict[FaultKind, Callable[[Fault, SimNode], Awaitable[None]]] = {
             FaultKind.KILL: self._kill,
             FaultKind.POWER: self._power,

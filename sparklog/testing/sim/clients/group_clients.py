@@ -47,7 +47,7 @@ class GroupClient(ABC):
         self.chance = chance
         self.back_off = back_off
         self.address: str | None = None
-        """The coordinator, as far as it is known."""
+        """The coordinator's address; None if it is not known."""
 
     async def ask(self, request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
         """Send a request of group/requests.py. Return the response, which may have an error, or raise KafkaError."""

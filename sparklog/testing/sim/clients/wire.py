@@ -257,7 +257,7 @@ class WireConsumer:
         self._version = client.chance.choice((7, 11, 12, 13, 16))
         self._epochs = dict.fromkeys(partitions, -1)
         self._restarts: Counter[TopicPartition] = Counter()
-        """How often in a row each partition was out of range, although it had just been read from its start."""
+        """By partition, the number of offsets out of range in a row, each right after a seek to the start."""
         self._sessions: dict[str, _FetchSession] = {}
         self._lookups = 0
         self._committed_to = dict.fromkeys(partitions, 0)
