@@ -24,7 +24,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.schemas import write_key, write_value
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.jobs.job import JobContext, run_job
-from sparklog.jobs.offset_replay import JOB, PartitionReplay, ReplayTables, plan_part
+from sparklog.jobs.offset_replay import JOB, PartitionReplay, ReplayTables, plan_partition
 from sparklog.jobs.options import parse_options
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, EpochStart
@@ -207,7 +207,7 @@ def part_of(log: LogDescription, *, reached: int | None, made: int = 0, epoch: i
     progress = {} if reached is None else {0: PartitionProgress("id", reached, epoch)}
     same = ReplayTable(spark=None, path="", version=0, progress=progress)  # type: ignore[arg-type]
     tables = ReplayTables(history=same, newest=same, offsets=same, members=same)
-    return plan_part(log, tables, parse_options(JOB, {"snapshot_after": 100}), {0: made})
+    return plan_partition(log, tables, parse_options(JOB, {"snapshot_after": 100}), {0: made})
 
 
 def log_of(

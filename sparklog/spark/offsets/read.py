@@ -97,12 +97,12 @@ def survey(slice_: PartitionSlice) -> SliceSurvey:
     """Return the facts in the batch headers and control batches of a slice."""
     markers: dict[int, list[MarkerPosition]] = {}
     begun: dict[int, int] = {}
-    seen = OffsetGapCheck(slice_.offset_from)
+    gaps = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
         for position, header in _batch_headers(data):
             if header.base_offset >= slice_.offset_to:
                 break
-            seen.take(header)
+            gaps.take(header)
             if header.is_control:
                 for record in iterate_records(data, position):
                     is_commit = int.from_bytes((record.key or b"")[2:4], "big") == COMMIT_MARKER
@@ -112,7 +112,7 @@ def survey(slice_: PartitionSlice) -> SliceSurvey:
                 begun.setdefault(header.producer_id, header.base_offset)
     offset_to = min([slice_.offset_to, *begun.values()])
     ended = {producer: tuple(each) for producer, each in markers.items()}
-    return SliceSurvey(slice_.partition.partition, offset_to, ended, seen.reaches(slice_.offset_to))
+    return SliceSurvey(slice_.partition.partition, offset_to, ended, gaps.reaches(slice_.offset_to))
 
 
 def records(slice_: PartitionSlice) -> Iterator[pa.RecordBatch]:
@@ -120,16 +120,16 @@ def records(slice_: PartitionSlice) -> Iterator[pa.RecordBatch]:
 
     Raises SliceCompacted, and the errors of `batches`.
     """
-    seen = OffsetGapCheck(slice_.offset_from)
+    gaps = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
         headers = [header for _, header in _batch_headers(data) if header.base_offset < slice_.offset_to]
         for header in headers:
-            seen.take(header)
+            gaps.take(header)
         transactions = [header for header in headers if header.is_transactional and not header.is_control]
         for batch in decode_batches(data, columns=COLUMNS, offset_from=slice_.offset_from, offset_to=slice_.offset_to):
             if batch.num_rows:
                 yield _committed_records(batch, transactions, slice_.markers)
-    if slice_.must_be_complete and not seen.reaches(slice_.offset_to):
+    if slice_.must_be_complete and not gaps.reaches(slice_.offset_to):
         raise SliceCompacted(f"{slice_.partition}: records below {slice_.offset_to} were compacted away meanwhile")
 
 

@@ -72,7 +72,7 @@ class TaskAttempt:
 class BatchPart:
     """A task attempt's part of a batch."""
 
-    of: SinkBatch
+    sink_batch: SinkBatch
     winner: BatchWinner | None
     """None: an earlier run has committed the batch, and the task has sent nothing."""
 
@@ -109,21 +109,23 @@ def _suffix(of_write: str | None) -> str:
 
 
 @contextmanager
-def task_attempt(of: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt | None]:
+def task_attempt(sink_batch: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt | None]:
     """Join the batch with the running task attempt; yield the attempt, or None if the batch is committed already.
 
     Raises ProducerFenced if another run of the query has taken over, InvalidTxnState if the batch is no longer open or
     this run has written it already.
     """
     with Sinks(**options.connection) as sinks:
-        identity = sinks.join(of.batch, timeout_ms=options.timeout_ms, is_one_off=of.is_one_off)
+        identity = sinks.join(sink_batch.batch, timeout_ms=options.timeout_ms, is_one_off=sink_batch.is_one_off)
         if identity is None:
-            logger.warning("batch %d of %s is committed: its rows are skipped", of.batch.batch_id, of.batch.sink_id)
+            logger.warning(
+                "batch %d of %s is committed: its rows are skipped", sink_batch.batch.batch_id, sink_batch.batch.sink_id
+            )
             yield None
             return
-        producer_options = {**options.producer, "transactional_id": of.batch.sink_id}
+        producer_options = {**options.producer, "transactional_id": sink_batch.batch.sink_id}
         with (
-            _renewing(sinks, of.batch, identity, options.timeout_ms) as check,
+            _renewing(sinks, sink_batch.batch, identity, options.timeout_ms) as check,
             Producer(**producer_options) as producer,
         ):
             producer.enlist(*identity)
@@ -208,7 +210,7 @@ def abort(parts: Sequence[BatchPart], options: WriteOptions, job: SinkBatch | No
 
 
 def _common_batch(parts: Sequence[BatchPart]) -> Batch:
-    batches = {part.of.batch for part in parts}
+    batches = {part.sink_batch.batch for part in parts}
     if len(batches) > 1:
         raise InvalidTxnState(f"tasks of one commit have written different batches: {sorted(batches)}")
     return batches.pop()

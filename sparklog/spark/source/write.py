@@ -131,14 +131,14 @@ def write_task(
     if (first := next(filled, None)) is None:
         return TaskCommitMessage(0)  # most tasks of a shuffle have no rows: they need not join
     rows = chain([first], filled)
-    of = current_batch(options, job)
-    with task_attempt(of, options) as attempt:
+    sink_batch = current_batch(options, job)
+    with task_attempt(sink_batch, options) as attempt:
         if attempt is None:
             for _ in rows:  # Spark counts rows, and keeps state, as they pass
                 pass
-            return TaskCommitMessage(0, BatchPart(of, None))
+            return TaskCommitMessage(0, BatchPart(sink_batch, None))
         written = send(rows, options, attempt.producer, attempt.check)
-        return TaskCommitMessage(written.records, BatchPart(of, BatchWinner(attempt.identity, written.topics)))
+        return TaskCommitMessage(written.records, BatchPart(sink_batch, BatchWinner(attempt.identity, written.topics)))
 
 
 @dataclass(frozen=True, slots=True)
