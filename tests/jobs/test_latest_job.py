@@ -177,7 +177,7 @@ DIES = textwrap.dedent(
     from sparklog.spark.session import local_session
 
     bootstrap, topic, folder = sys.argv[1:]
-    tables._advance = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    tables._commit_progress = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     context = job.JobContext(spark=local_session("dies"), reports=folder, client={"bootstrap_servers": bootstrap})
     job.run_job(latest.JOB, context, parse_options(latest.JOB, {"topics": [topic], "tables": folder}))
     """
