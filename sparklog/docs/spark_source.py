@@ -11,7 +11,7 @@ from sparklog.docs.markdown import code, line, page, table
 from sparklog.spark.columns import TYPES
 from sparklog.spark.source.option_doc import COLUMNS, OPTION_DOCS, WRITTEN_COLUMNS
 from sparklog.spark.source.option_table import OPTIONS, READS, OptionUse, SourceOption
-from sparklog.spark.source.write import WRITTEN
+from sparklog.spark.source.write import WRITE_COLUMNS
 
 PRODUCER = {item.name: item.default for item in dataclasses.fields(ProducerConfig)}
 _INTRODUCTION = """\
@@ -25,7 +25,7 @@ def spark_page() -> str:
     read = ((code(name), code(of.simpleString()), line(COLUMNS[name])) for name, of in TYPES.items())
     written = (
         (code(name), " or ".join(code(each.simpleString()) for each in types), line(WRITTEN_COLUMNS[name]))
-        for name, types in WRITTEN.items()
+        for name, types in WRITE_COLUMNS.items()
     )
     titles = ("column", "type", "meaning")
     return page(

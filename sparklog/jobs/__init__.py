@@ -1,4 +1,4 @@
-"""Maintenance jobs on Spark: each plans, applies and reports. One file for each job; `job` has what they share.
+"""Maintenance jobs on Spark: each plans, applies and reports. One file for each job; `job` has their common part.
 
     plan      returns a DataFrame with one row for each piece of work and its reason; --dry-run stops here
     apply     does the work, and can be repeated after any crash; returns a DataFrame with the outcome of each piece

@@ -99,7 +99,7 @@ def archive_all(
 
 
 def lost_reason(copied: CopyResult) -> str:
-    """Return what was deleted before it could be archived; empty if nothing was."""
+    """Return a text about offsets that were deleted before they could be archived; empty if there are none."""
     if copied.lost_to is None:
         return ""
     return f"offsets {copied.lost_from} to {copied.lost_to - 1} were deleted before they were archived"

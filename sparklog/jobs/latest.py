@@ -49,7 +49,7 @@ from sparklog.log.description import LogDescription
 from sparklog.spark.history.latest import NOTHING, ConcurrentMerge, LatestTable, MergeCounts, MergeRange, source_options
 from sparklog.spark.shipping import error_text
 from sparklog.spark.source.option_table import SECURITY_KEYS
-from sparklog.spark.source.typed_options import NAMES
+from sparklog.spark.source.typed_options import TYPED_OPTION_NAMES
 
 PLAN_SCHEMA = (
     "topic string, partition int, due boolean, reason string, table string, merged_to bigint, merge_to bigint, "
@@ -68,7 +68,7 @@ OTHER_RUN_FIRST = (
     ConcurrentTransactionException,
     *CONFLICTS,
 )
-"""Errors of a MERGE while another run merges, at whatever step the other run is."""
+"""Errors of a MERGE while another run merges, at any step of the other run."""
 Tables = dict[str, LatestTable | SparklogError]
 """Opened tables by path, or why they cannot be opened."""
 
@@ -146,7 +146,7 @@ def table_path(context: JobContext, options: Options, topic: str) -> str:
 def read_options(options: Options) -> dict[str, str]:
     """Return the options of the Spark source in --read-option. Raises ConfigError for an option that is not allowed."""
     found = {}
-    allowed = {name.lower(): name for name in (*NAMES, "mode")}
+    allowed = {name.lower(): name for name in (*TYPED_OPTION_NAMES, "mode")}
     for text in options["read_option"]:
         name, equals, value = text.partition("=")
         if not equals:

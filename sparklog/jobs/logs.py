@@ -1,4 +1,4 @@
-"""The descriptions of logs from which jobs plan: what the partitions' leaders say of their logs."""
+"""The descriptions of logs from which jobs plan. The leader of each partition describes its log."""
 
 from __future__ import annotations
 

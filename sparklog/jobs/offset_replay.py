@@ -116,7 +116,7 @@ class PartitionReplay:
 
 def plan(context: JobContext, options: Options) -> DataFrame:
     """Return one row for each partition of the offsets topic."""
-    logs, tables, made = (
+    logs, tables, snapshots = (
         _describe_offsets_topic(context, options),
         ReplayTables.open(context, options),
         _last_snapshots(context),
@@ -126,7 +126,7 @@ def plan(context: JobContext, options: Options) -> DataFrame:
         if isinstance(log, KafkaError):
             rows.append((*partition, FAILED, kafka_error_text(log), None, None, False, False))
         else:
-            part = plan_part(log, tables, options, made)
+            part = plan_partition(log, tables, options, snapshots)
             rows.append((*partition, part.outcome, part.reason, part.offset_from, part.offset_to, part.rebuild,
                          part.snapshot))  # fmt: skip
     context.say(f"{sum(row[2] == READ for row in rows)} of {len(rows)} partitions have something new")
@@ -150,8 +150,10 @@ def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFram
 
 def _apply_once(context: JobContext, options: Options) -> DataFrame:
     logs, tables = _describe_offsets_topic(context, options), ReplayTables.open(context, options)
-    made = _last_snapshots(context)
-    parts = [plan_part(log, tables, options, made) for log in logs.values() if isinstance(log, LogDescription)]
+    snapshots = _last_snapshots(context)
+    parts = [
+        plan_partition(log, tables, options, snapshots) for log in logs.values() if isinstance(log, LogDescription)
+    ]
     due = [part for part in parts if part.outcome == READ]
     due, surveys = _survey_parts(context, options, due)
     works = _replay_tasks(context, options, due, surveys, tables)
@@ -194,8 +196,10 @@ def _survey_parts(
     return [replace(part, offset_to=surveys[part.number].offset_to) for part in parts], surveys
 
 
-def plan_part(log: LogDescription, tables: ReplayTables, options: Options, made: Mapping[int, int]) -> PartitionReplay:
-    """Return the work on a partition, with the reason."""
+def plan_partition(
+    log: LogDescription, tables: ReplayTables, options: Options, snapshots: Mapping[int, int]
+) -> PartitionReplay:
+    """Return the work on a partition, with the reason. snapshots: end offset of the last snapshot, by partition."""
     number, offset_to = log.partition.partition, min(log.high_watermark, log.last_stable_offset)
     in_history, _ = _agreed_offset(tables.history, log)
     in_newest, is_newest_of_log = _agreed_offset(tables.newest, log)
@@ -210,7 +214,8 @@ def plan_part(log: LogDescription, tables: ReplayTables, options: Options, made:
         reason += "; the log has lost records that the tables have, so all is read"
     elif is_new and rebuild and in_newest is not None:
         reason += f"; compacted up to {log.cleaned_offset}, so all is read"
-    before = made.get(number, 0) if made.get(number, 0) <= offset_to else 0  # beyond: it was made of another log
+    last = snapshots.get(number, 0)
+    before = last if last <= offset_to else 0  # a greater offset is of a snapshot of another log
     is_old = offset_to - before >= options["snapshot_after"] or (log.cleaned_offset > before and offset_to > before)
     snapshot = options["snapshots"] and not options["path"] and outcome == READ and is_old
     return PartitionReplay(

@@ -56,8 +56,8 @@ class ScheduleKeys:
     missed: str = key(
         ONCE,
         one_of(ONCE, SKIP),
-        "What becomes of runs that were due while the server was down or busy: all together are made up for by one run "
-        "(once), or they are left out (skip).",
+        "How to treat runs that were due while the server was down or busy: one run makes up for all of them (once), "
+        "or they are left out (skip).",
     )
 
 

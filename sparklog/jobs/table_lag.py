@@ -147,7 +147,7 @@ def is_due(partition: TablePartition, lag_ms: int | None, target_ms: int) -> boo
 
 
 def reason_of(partition: TablePartition, lag_ms: int | None) -> str:
-    """Return what the table lacks of a partition."""
+    """Return the reason for work on a partition: the offsets that the table lacks."""
     if partition.error:
         return partition.error
     return "; ".join(_missing_texts(partition, lag_ms)) if partition.left else "nothing to do"
@@ -186,7 +186,7 @@ def seconds_text(time_ms: int) -> str:
 
 
 def _missing_texts(partition: TablePartition, lag_ms: int | None) -> Iterator[str]:
-    """Yield what the table lacks, and what holds it back."""
+    """Yield texts about the offsets that the table lacks, and about an open transaction."""
     age = "of unknown age" if lag_ms is None else f"the first is {seconds_text(lag_ms)} old"
     yield f"{partition.left} offsets are not in the table, {age}"
     if partition.log.last_stable_offset < partition.log.high_watermark:

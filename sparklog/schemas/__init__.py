@@ -1,1 +1,1 @@
-"""Keys and values with schemas: Avro, Protobuf and JSON to Arrow columns, frames with ids, a registry's client."""
+"""Keys and values with schemas: Avro, Protobuf and JSON to and from Arrow, frames with ids, the registry's client."""

@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class AvroKind(StrEnum):
-    """The types without parts."""
+    """Avro's primitive types."""
 
     NULL = "null"
     BOOLEAN = "boolean"
@@ -43,7 +43,7 @@ class AvroKind(StrEnum):
 
 
 class AvroLogical(StrEnum):
-    """The meaning of a number. `time-…` has no type of its own in Spark, but its unit matters to a promotion."""
+    """The logical type of a number. Spark has no type for `time-…`, but its unit matters for a promotion."""
 
     DATE = "date"
     TIME_MILLIS = "time-millis"
@@ -62,7 +62,7 @@ _LOGICAL_OF: Mapping[AvroKind, frozenset[AvroLogical]] = {
 
 @dataclass(frozen=True, slots=True)
 class AvroDecimal:
-    """The digits of a decimal, and how many of them follow the point."""
+    """The number of digits of a decimal, and how many of them follow the point."""
 
     precision: int
     scale: int
@@ -70,7 +70,7 @@ class AvroDecimal:
 
 @dataclass(frozen=True, slots=True)
 class AvroPrimitive:
-    """A type without parts."""
+    """A primitive type, with its logical type."""
 
     kind: AvroKind
     logical: AvroLogical | None = None
@@ -79,7 +79,7 @@ class AvroPrimitive:
 
 @dataclass(frozen=True, slots=True)
 class AvroFixed:
-    """A number of bytes. `name` is the full name, as in all named types."""
+    """The type of `size` bytes. `name` is the full name, as in all named types."""
 
     name: str
     size: int
@@ -89,7 +89,7 @@ class AvroFixed:
 
 @dataclass(frozen=True, slots=True)
 class AvroEnum:
-    """One of some symbols. A reader takes `default` for a symbol that it does not know."""
+    """An enum. A reader takes `default` for an unknown symbol."""
 
     name: str
     symbols: tuple[str, ...]
@@ -99,21 +99,21 @@ class AvroEnum:
 
 @dataclass(frozen=True, slots=True)
 class AvroArray:
-    """Any number of items."""
+    """A list of items."""
 
     items: AvroType
 
 
 @dataclass(frozen=True, slots=True)
 class AvroMap:
-    """Values by their texts."""
+    """Values by string keys."""
 
     values: AvroType
 
 
 @dataclass(frozen=True, slots=True)
 class AvroUnion:
-    """One of some types."""
+    """A value of one of the branches."""
 
     branches: tuple[AvroType, ...]
 
@@ -130,7 +130,7 @@ class AvroField:
 
 @dataclass(frozen=True, slots=True)
 class AvroRecord:
-    """Fields, in the order of their bytes."""
+    """A record. Its fields are in the order of their bytes."""
 
     name: str
     fields: tuple[AvroField, ...]
@@ -143,9 +143,9 @@ NamedType = TypeVar("NamedType", AvroFixed, AvroEnum, AvroRecord)
 
 
 def parse_avro(text: str, references: Sequence[str] = ()) -> AvroType:
-    """Return the schema in a JSON text; a bare name such as `string` is one too.
+    """Return the schema in a JSON text, or in a bare name such as `string`.
 
-    references: schemas whose named types the text uses, each after those that it uses itself
+    references: schemas whose named types the text uses, each after its own references
     Raises SchemaError if a schema is invalid, recursive, or has no type in Spark.
     """
     parser = _SchemaParser()
@@ -164,7 +164,7 @@ def _json(text: str) -> Any:
 
 
 def describe(of: AvroType) -> str:  # noqa: PLR0911 - a case for each type
-    """Return the type in a few words, for messages."""
+    """Return the type in words, for messages."""
     match of:
         case AvroPrimitive(kind, logical, decimal):
             if decimal:
@@ -187,7 +187,7 @@ def describe(of: AvroType) -> str:  # noqa: PLR0911 - a case for each type
 
 
 class _SchemaParser:
-    """Names known so far, and those whose types are being read."""
+    """Parses types. Holds the named types so far, and the names whose types are being parsed."""
 
     def __init__(self) -> None:
         self._named: dict[str, AvroNamed] = {}
@@ -315,7 +315,7 @@ def _simple(kind: AvroKind, node: dict[str, Any]) -> AvroPrimitive:
 
 
 def _decimal(node: dict[str, Any], size: int | None) -> AvroDecimal | None:
-    """Return the decimal that bytes, or `size` bytes, stand for; None without one, or if it is invalid."""
+    """Return the decimal in the node of bytes, or of `size` bytes; None if there is none, or it is invalid."""
     precision, scale = node.get("precision"), node.get("scale", 0)
     if node.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:
         return None
@@ -327,7 +327,7 @@ def _decimal(node: dict[str, Any], size: int | None) -> AvroDecimal | None:
 
 
 def _identity(of: AvroType) -> str:
-    """Return what must be unique among the types of a union: the full name, or the type itself."""
+    """Return the text that must be unique among the types of a union: the full name, or the name of the type."""
     match of:
         case AvroPrimitive(kind):
             return kind.value

@@ -16,7 +16,7 @@ from sparklog.schemas.columns import lay_out
 from sparklog.schemas.resolution import ResolutionProgram
 
 NULL_ENTRY = 0
-"""The entry of a row that is null."""
+"""The entry of null rows."""
 
 
 class AvroDecoder:
@@ -52,8 +52,8 @@ class AvroDecoder:
 
         starts, ends: the range of each body in `data`
         entries: of each body's schema, as `add_writer` returned it; NULL_ENTRY for null
-        faults: one of `column_kernels.FAULTS` for each row that is malformed, else 0. Rows that have a fault before
-            stay null; the others get theirs before the array that they are in is yielded
+        faults: one of `column_kernels.FAULTS` for each malformed row, else 0. A row that has a fault already stays
+            null. The other faults of an array are set before it is yielded
         """
         if self._code is None:
             self._code = _assemble(self._program)

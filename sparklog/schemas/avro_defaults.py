@@ -1,7 +1,7 @@
-"""Default values of a schema's fields, from their JSON to Avro's bytes.
+"""Encodes the default values of a schema's fields, from JSON to Avro's bytes.
 
-As the specification says: bytes and fixed are texts of the characters U+0000 to U+00FF, and the default of a union
-belongs to the first branch that it fits.
+As the specification says, bytes and fixed are texts of the characters U+0000 to U+00FF, and the default of a union is
+of the first branch that it fits.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Compiles how an Arrow column is written as Avro: by a schema that is given, or by the one of the column's own type.
+"""Compiles the program that writes an Arrow column as Avro, by a given schema or by the one of the column's own type.
 
-A column fits a type of a schema if no value of it is changed:
+A column fits a type of a schema if no value changes:
 
     bool → boolean · int8, int16, int32 → int, long, double · int64 → long · float → float, double · double → double
     string → string, enum · binary → bytes, fixed · decimal → decimal of the same scale and as many digits or more
     date → date · timestamp with zone → timestamp-millis, -micros · without → local-timestamp-millis, -micros
     struct → record · list → array · map of strings → map · null → null
 
-Timestamps in milliseconds lose their microseconds, as with Spark's `to_avro`. Fields are found by their name. A field
-of the schema that the column lacks gets its default, or null; a field of the column that the schema lacks is refused.
+Timestamps in milliseconds lose their microseconds, as with Spark's `to_avro`. Fields are matched by name. A field of
+the schema that the column lacks gets its default, or null; a field of the column that the schema lacks is refused.
 
-Of a union, null is written where the column is null, else the first branch that the column fits. A struct of member0,
-member1 …, as a union is read, is written as the first member that is not null.
+For a union, null is written where the column is null, otherwise the first branch that the column fits. A struct of
+member0, member1 …, which is how reads return a union, is written as the first member that is not null.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from sparklog.schemas.avro import (
     describe,
 )
 from sparklog.schemas.avro_defaults import encode_default
-from sparklog.schemas.columns import merged, without_null
+from sparklog.schemas.columns import join_path, merged, without_null
 from sparklog.schemas.encoding import ColumnSource, Encoder, EncodingProgram
 
 NULL = AvroPrimitive(AvroKind.NULL)
 END_OF_BLOCKS = b"\0"
 TOP_LEVEL = "topLevelRecord"
-"""The name of the record that Spark's `to_avro` derives."""
+"""The name of the outermost record in schemas that Spark's `to_avro` derives."""
 
 _OF_MOMENTS: dict[pa.DataType, dict[AvroLogical, int]] = {
     pa.timestamp("us", "UTC"): {AvroLogical.TIMESTAMP_MILLIS: 1000, AvroLogical.TIMESTAMP_MICROS: 1},
@@ -63,7 +63,7 @@ _OF_NUMBERS: dict[pa.DataType, frozenset[AvroKind]] = {
 
 
 def avro_encoder(of: pa.DataType, schema: AvroType, *, frame: bytes = b"", bare_bytes: bool = False) -> Encoder:
-    """Return what writes columns of a type as bodies of the schema.
+    """Return the encoder of columns of a type as bodies of the schema.
 
     frame: bytes before each body
     bare_bytes: bodies of the schema `bytes` have no length before them
@@ -144,7 +144,7 @@ class _AvroCompiler:
         encoding = self._encoding
         jumps = []
         for number, member in enumerate(members):
-            part = encoding.source(_join(path, f"member{number}"), source, number)
+            part = encoding.source(join_path(path, f"member{number}"), source, number)
             skip = encoding.skip_null(part)
             encoding.literal(_branch(schema, member))
             self._present(of[number].type, member, part, part.path)
@@ -164,7 +164,7 @@ class _AvroCompiler:
             case AvroMap(values) if pa.types.is_map(of) and pa.types.is_string(of.key_type):
                 self._list(source, lambda: self._entry(of, values, source, path))
             case AvroEnum(_, symbols) if pa.types.is_string(of):
-                source.read_as(Symbols(symbols))
+                source.read_as(SymbolIndexes(symbols))
                 self._encoding.emit(kernels.SYMBOL, source)
             case AvroFixed(decimal=decimal) | AvroPrimitive(decimal=decimal) if decimal is not None:
                 self._decimal(of, schema, source, path)
@@ -179,9 +179,9 @@ class _AvroCompiler:
         numbers = {field.name: number for number, field in enumerate(of)}
         names = {field.name for field in schema.fields}
         if unknown := next((name for name in numbers if name not in names), None):
-            raise ColumnMismatch(f"{_join(path, unknown)}: {describe(schema)} has no such field")
+            raise ColumnMismatch(f"{join_path(path, unknown)}: {describe(schema)} has no such field")
         for field in schema.fields:
-            inner = _join(path, field.name)
+            inner = join_path(path, field.name)
             if field.name in numbers:
                 number = numbers[field.name]
                 self._part(of[number].type, field.type, source, number, inner)
@@ -234,7 +234,7 @@ class _AvroCompiler:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbols:
+class SymbolIndexes:
     """Numbers of an enum's symbols, for their texts; -1 for another text."""
 
     symbols: tuple[str, ...]
@@ -253,12 +253,12 @@ def _is_of_members(of: pa.DataType, members: tuple[AvroType, ...]) -> bool:
 
 
 def _branch(schema: AvroUnion, branch: AvroType) -> bytes:
-    """Return what is written before a branch."""
+    """Return the bytes before a value of a branch: its number."""
     return encode_default(AvroPrimitive(AvroKind.INT), schema.branches.index(branch), "")
 
 
 def _missing(field: AvroField, path: str) -> bytes:
-    """Return what is written for a field that the column lacks."""
+    """Return the bytes of a field that the column lacks: its default, or null."""
     if field.default is not NO_DEFAULT:
         return encode_default(field.type, field.default, path)
     if field.type == NULL or (isinstance(field.type, AvroUnion) and NULL in field.type.branches):
@@ -270,15 +270,11 @@ def _no_fit(of: pa.DataType, schema: AvroType, path: str) -> ColumnMismatch:
     return ColumnMismatch(f"{path or 'the value'}: {of} cannot be written as {describe(schema)}")
 
 
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
 def derived_schema(of: pa.DataType, nullable: bool = False, name: str = TOP_LEVEL, namespace: str = "") -> Any:
     """Return the schema of a column as JSON values, with the names that Spark's `to_avro` gives.
 
-    nullable: whether the column is; the whole of a key or value is not, as null is a tombstone
-    name: of a record; those within have the names of their fields
+    nullable: whether the column is. A whole key or value is not, because null is a tombstone
+    name: of a record. Records within it have the names of their fields
 
     Raises SchemaError for types that Avro does not have.
     """
@@ -309,7 +305,7 @@ def _derived(of: pa.DataType, name: str, namespace: str) -> Any:
 
 
 def _bytes_of_digits(precision: int) -> int:
-    """Return the fewest bytes that hold all numbers of so many digits."""
+    """Return the smallest number of bytes that holds all numbers of `precision` digits."""
     return int(10**precision - 1).bit_length() // 8 + 1
 
 

@@ -4,15 +4,15 @@ Avro has no lengths of fields, so a body can only be read by its schema. A schem
 (`resolution`): rows of eight numbers, an operation and its operands. The loop interprets the program of each row's
 schema. All programs of a decoder write to the same columns, so rows of different schemas may stand side by side.
 
-Two passes, so that every buffer has its exact size before it is filled:
+The loop runs twice, so that every buffer has its exact size before it is filled:
 
     measure     walks the bodies, checks them, and adds up items and bytes of each column; marks the malformed rows
-    fill        walks the good ones again and writes; a malformed row becomes null
+    fill        walks the good bodies again and writes; a malformed row becomes null
 
-Both are the same loop, the first with `fill` = 0. The rules of `records.kernels` apply: nothing read from the data is
-trusted, not even by the second pass. What a body can cost is bounded by its bytes: texts and items take at least one
-byte each, but for items of no bytes (nulls, empty records), of which a row may have ZERO_ITEMS. All columns of a pass
-together stay within `left_bytes`; the pass stops before the row that exceeds them.
+Both passes are the same loop, the first with `fill` = 0. The rules of `records.kernels` apply: neither pass trusts
+anything that it reads from the data. The bytes of a body bound its cost: texts and items take at least one byte each,
+except items of no bytes (nulls, empty records), of which a row may have ZERO_ITEMS. All columns of a pass together stay
+within `left_bytes`; the pass stops before the row that exceeds them.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -60,7 +60,7 @@ SKIP_BYTES = 9
 SKIP_FIXED = 10  # size
 FIRST_CONTROL = 11
 UNION = 11  # first entry and number of entries in the table: where each branch continues
-OPTIONAL = 12  # the branch of null; where null continues. Another value sets the column valid and goes on
+OPTIONAL = 12  # the branch of null; where null continues. Another value sets the column valid and continues
 SET_VALID = 13  # the column is not null
 SET_NULL = 14  # the column has offsets, and is null here: domain of its items, or -1
 ITEMS = 15  # domain of the items, nesting level, where to continue at the end, bytes of an item in fixed-width columns
@@ -83,7 +83,7 @@ AS_INT32, AS_INT64, AS_FLOAT32, AS_FLOAT64 = range(4)
 
 
 class AvroRows(NamedTuple):
-    """The bodies: where each begins and ends in the data, and where its program begins; the null program is 0."""
+    """The bodies: the begin and end of each in the data, and where its program begins. The null program begins at 0."""
 
     starts: Any  # int64[rows]
     ends: Any  # int64[rows]
@@ -151,7 +151,7 @@ def _is_below(high, low, limit_high, limit_low):
 
 @helper
 def _read_size(data, position, end):
-    """As _read_long, for a length: what it counts lies before the end, or there is a fault."""
+    """As _read_long, for a length. There is a fault if the counted bytes do not lie before the end."""
     size, position, fault = _read_long(data, position, end)
     if fault == 0 and (size < 0 or size > end - position):
         fault = BAD_SIZE

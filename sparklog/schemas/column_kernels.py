@@ -1,4 +1,4 @@
-"""What the loops that fill columns share: the buffers, the faults of rows, and how bits and texts are written.
+"""The common part of the loops that fill columns: buffers, faults of rows, and helpers that write bits and texts.
 
 The buffers of all columns lie in one block of memory, the target. A loop runs twice: it measures, with `fill` = 0, and
 counts items and bytes of each column; then it fills, and stays within what was measured. All columns of a pass together
@@ -14,12 +14,12 @@ import numpy as np
 
 from sparklog.records.kernels import byte_at, copy_bytes, helper, item_at, store_at, word_at
 
-# Faults of a row; 0: none. The first are found by whoever cuts the frame off.
+# Faults of a row; 0: none. The decoders in `formats` find the first two as they read frames.
 (
     NO_FRAME, UNKNOWN_SCHEMA, CUT_OFF, TOO_LONG, BAD_VARINT, OUT_OF_RANGE, BAD_BOOLEAN, BAD_SIZE, NOT_UTF8, BAD_SYMBOL,
     BAD_BRANCH, NO_MATCH, BAD_DECIMAL, TOO_MANY_ITEMS, TOO_LARGE,
 ) = range(1, 16)  # fmt: skip
-INCOMPATIBLE = 16  # found before a body is read, as the first two
+INCOMPATIBLE = 16  # found before a body is read, like the first two
 NOT_JSON = 17
 BAD_TAG, BAD_GROUP, BAD_INDEXES = 18, 19, 20
 FAULTS = {
@@ -54,7 +54,7 @@ def read_only(array: Any) -> Any:
 
 
 class Buffers(NamedTuple):
-    """Where columns are in the target, how far they are filled, and how far they may be."""
+    """The positions of columns in the target, how far they are filled, and their limits."""
 
     counts: Any  # int64[domains]
     most_counts: Any  # int64[domains]

@@ -1,7 +1,6 @@
-"""The two passes that decode rows into Arrow arrays: a loop measures the columns, memory for them is laid out, and the
-loop fills it.
+"""Decodes rows into Arrow arrays in two passes: a loop measures the columns, memory is laid out, and the loop fills it.
 
-Memory besides the data: at most `limit_bytes` of columns at once. A row that needs more by itself is malformed.
+Memory besides the data: at most `limit_bytes` of columns at once. A row that alone needs more is malformed.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 class TwoPassDecoder:
-    """Decodes rows into arrays of one layout."""
+    """Decodes rows into Arrow arrays of one layout."""
 
     def __init__(self, layout: ColumnLayout, limit_bytes: int) -> None:
         self._layout = layout
         self._limit_bytes = limit_bytes
         in_rows = [each for each in layout.root.walk() if each.domain == ROWS]
-        self._rows_at_once = max(1, limit_bytes // (sum(map(_width, in_rows)) + 1))
+        self._rows_at_once = max(1, limit_bytes // (sum(each.fixed_bytes for each in in_rows) + 1))
 
     def arrays(self, walk: Walk, rows: int, levels: int) -> Iterator[tuple[pa.Array, int]]:
         """Yield arrays of the rows, in order, each with the number of rows before it.
 
-        levels: most lists within lists
+        levels: the depth of lists within lists
         """
         first = 0
         while first < rows:
@@ -104,7 +103,7 @@ class _ArrowArrays:
 
 
 def _place(root: Column, measured: Buffers) -> tuple[Buffers, int]:
-    """Return buffers that hold what was measured, and the size of the memory that they lie in."""
+    """Return the positions of buffers of the measured sizes, and the size of the memory for all of them."""
     validity, values, texts = (np.zeros_like(measured.sizes) for _ in range(3))
     position = 0
 
@@ -140,7 +139,3 @@ def _place(root: Column, measured: Buffers) -> tuple[Buffers, int]:
         left_bytes=np.array([MAX_LONG]),
     )
     return buffers, position
-
-
-def _width(column: Column) -> int:
-    return column.width + 1 + (4 if column.storage in (Storage.BYTES, Storage.ITEMS) else 0)

@@ -1,4 +1,4 @@
-"""The Arrow columns that a schema becomes, and the numbers by which kernels know them.
+"""The Arrow columns of a schema, and the numbers by which kernels address them.
 
 Types are those of Spark's `from_avro`, with the names and nullability that Spark's Arrow reader expects:
 
@@ -6,11 +6,11 @@ Types are those of Spark's `from_avro`, with the names and nullability that Spar
     bytes, fixed → binary · string, enum → string · decimal → decimal128 · date → date32
     timestamp-… → timestamp[us, UTC] · local-timestamp-… → timestamp[us] · record → struct · array → list · map → map
     union: of a type and null → the type, nullable · of int and long → int64 · of float and double → float64
-           of others → a struct of member0, member1 … without null; only the member that the value has is not null
+           of others → a struct of member0, member1 … without null; only the value's own member is not null
 
 Each column has a number. All columns between two lists have the same length, so they share one counter: their *domain*.
-Domain 0 counts the rows, each list or map adds one for its items. A column's buffers lie in one block of memory:
-validity bits where it is nullable, then fixed-width values or int32 offsets, then the bytes of texts.
+Domain 0 counts the rows; each list or map adds a domain for its items. A column's buffers lie in one block of memory:
+validity bits if the column is nullable, then fixed-width values or int32 offsets, then the bytes of texts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sparklog.schemas.avro import (
 
 MOST_COLUMNS = 10_000
 MOST_DIGITS = 38
-"""Of Spark's decimals."""
+"""Most digits of Spark's decimals."""
 ROWS = 0
 """The domain of the rows."""
 
@@ -70,6 +70,16 @@ class Column:
     children: tuple[Column, ...] = ()
     """Fields of a struct, the item of a list, key and value of a map."""
 
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of one value in the buffers of fixed width, with a whole byte for the validity bit."""
+        return self.width + 1 + (4 if self.storage in (Storage.BYTES, Storage.ITEMS) else 0)
+
+    @property
+    def bytes_of_item(self) -> int:
+        """Bytes of one item of a list or map, in the buffers of fixed width of all its columns."""
+        return sum(each.fixed_bytes for each in self.walk() if each.domain == self.items)
+
     def walk(self) -> Iterator[Column]:
         """Yield this column and all below it."""
         yield self
@@ -94,8 +104,13 @@ def lay_out(schema: AvroType) -> ColumnLayout:
     return ColumnLayout(root, planner.columns, planner.domains)
 
 
+def join_path(path: str, name: str) -> str:
+    """Return the path of a field within `path`; empty: the field is at the top."""
+    return f"{path}.{name}" if path else name
+
+
 def nullable_within(of: pa.DataType) -> pa.DataType:
-    """Return the type with nulls allowed in all of its parts but keys of maps."""
+    """Return the type with nulls allowed in all parts except keys of maps."""
     if pa.types.is_struct(of):
         return pa.struct([pa.field(each.name, nullable_within(each.type)) for each in of])
     if pa.types.is_list(of):
@@ -106,7 +121,7 @@ def nullable_within(of: pa.DataType) -> pa.DataType:
 
 
 def without_null(union: AvroUnion) -> tuple[tuple[AvroType, ...], bool]:
-    """Return the branches that are not null, and whether there was one that is."""
+    """Return the branches except null, and whether null was one of them."""
     branches = tuple(each for each in union.branches if each != AvroPrimitive(AvroKind.NULL))
     return branches, len(branches) < len(union.branches)
 
@@ -143,7 +158,7 @@ _OF_LOGICAL: dict[AvroLogical, pa.DataType] = {
 
 
 class ColumnPlanner:
-    """Numbers of columns and domains that are given away so far. A column has a lower number than its children."""
+    """Gives out the numbers of columns and domains. A column has a lower number than its children."""
 
     def __init__(self) -> None:
         self.columns = 0
@@ -154,7 +169,7 @@ class ColumnPlanner:
         return Column(number=self._number(), type=of, nullable=nullable, domain=domain, storage=storage, width=width)
 
     def struct(self, fields: Sequence[tuple[str, Callable[[], Column]]], *, nullable: bool, domain: int) -> Column:
-        """Return a column of structs, given names and makers of the fields."""
+        """Return a column of structs. fields: the name of each field, and a function that returns its column."""
         number = self._number()
         children = [(name, make()) for name, make in fields]
         return Column(
@@ -167,7 +182,10 @@ class ColumnPlanner:
         )
 
     def items(self, parts: Sequence[Callable[[int], Column]], *, nullable: bool, domain: int) -> Column:
-        """Return a column of lists or maps, given makers of the item, or of key and value, in a domain of their own."""
+        """Return a column of lists or maps.
+
+        parts: functions that return the columns of the item, or of key and value, given their domain
+        """
         number, items = self._number(), self.domains
         self.domains += 1
         children = tuple(make(items) for make in parts)

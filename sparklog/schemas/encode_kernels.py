@@ -4,19 +4,19 @@ The counterpart of `avro_kernels`: a schema is compiled to a *program*, rows of 
 operands, and the loop interprets it for each row. All buffers of the columns lie side by side in one block of memory.
 Columns between two lists share an index, that of their *domain*: 0 is the row, each list has one for its items.
 
-Two passes, so that the bodies get one buffer of the exact size:
+The loop runs twice, so that the bodies get one buffer of the exact size:
 
     measure     walks the rows, checks them, and notes where each body will end; stops at the first row that cannot be
-                written, and says why
-    fill        walks them again and writes
+                written, and notes the fault
+    fill        walks the rows again and writes
 
-Protobuf has the size of a message before it. The first pass notes sizes in the order in which messages begin, the
-second writes them.
+Protobuf writes the size of a message before it. The first pass notes sizes in the order in which messages begin; the
+second pass writes them.
 
-A row that is null has no body, nor anything that the program would write before it.
+A null row has neither a body nor the bytes that the program would write before one.
 
-Columns come from this process, so their offsets are trusted, unlike the bytes that decoders read. Texts are checked all
-the same: Spark makes a string of any bytes.
+Columns come from this process, so their offsets are trusted, unlike the bytes that decoders read. Texts are checked
+nevertheless: Spark makes a string of any bytes.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -31,7 +31,7 @@ from sparklog.schemas.column_kernels import is_utf8
 
 # The operations, with their operands after `column` and `domain`. First those that write one value.
 LITERAL = 0  # bytes among the constants: start, end
-VARINT = 1  # bytes of the number in its column; what it is divided by
+VARINT = 1  # bytes of the number in its column; the divisor
 SYMBOL = 2  # as VARINT, of 4 bytes: the number of an enum's symbol, or a negative one for a text that is none
 COPY = 3  # bytes of the value
 AS_DOUBLE = 4  # 1: from a float, 0: from an int
@@ -105,7 +105,7 @@ class ColumnMemory(NamedTuple):
 
 
 class EncodeState(NamedTuple):
-    """Where the loop is."""
+    """The state of the loop."""
 
     places: Any  # int64[domains]: the index of the current row or item
     ends: Any  # int64[levels]: the index behind the last item of each list
@@ -502,7 +502,7 @@ def encode_columns(code, memory, state, first, ends, target, fill):
     ends: int64[rows], relative to the beginning of the first row; filled without `fill`
     target: uint8; empty without `fill`
 
-    Without `fill`, stops at a row that cannot be written, and says why in `state.fault`.
+    Without `fill`, stops at a row that cannot be written, and sets `state.fault`.
     """
     position = 0
     for i in range(ends.shape[0]):

@@ -51,7 +51,7 @@ class ColumnSource:
     """Fields of a struct by their number, the item of a list (0), key (0) and value (1) of a map."""
 
     def read_as(self, ready: Ready) -> None:
-        """Let a function make the part ready before the program reads it."""
+        """Convert the part by a function before the program reads it."""
         self.ready = ready
 
 
@@ -64,16 +64,16 @@ class EncodingProgram:
         self.sources: list[ColumnSource] = []
         self.domains = 1
         self.levels = 1
-        """Most lists within lists."""
+        """The deepest nesting of lists."""
         self.depths = 1
-        """Most messages with sizes within each other."""
+        """The deepest nesting of messages with sizes."""
         self.sized: list[ColumnSource] = []
-        """Of each place where such a message begins a source that has as many values as messages at the most."""
+        """For each place where such a message begins, a source with at least as many values as messages."""
         self._level = 0
         self._depth = 0
 
     def source(self, path: str, within: ColumnSource | None = None, part: int = 0) -> ColumnSource:
-        """Return a new source: the column itself, or a part of another. Raises SchemaError if there are too many."""
+        """Return a new source: the column itself, or a part of a source. Raises SchemaError if there are too many."""
         if len(self.sources) >= MOST_COLUMNS:
             raise SchemaError(f"the schema has more than {MOST_COLUMNS} columns")
         domain = 0 if within is None else within.items if within.items >= 0 else within.domain
@@ -105,13 +105,13 @@ class EncodingProgram:
         self.emit(op, None, start, len(self.constants))
 
     def skip_null(self, of: ColumnSource, instead: bytes = b"") -> list[int]:
-        """If a source is null, write bytes and continue elsewhere; return the operation, to say where (operand C)."""
+        """If a source is null, write bytes and jump; return the operation, whose operand C takes the target."""
         start = len(self.constants)
         self.constants += instead
         return self.emit(kernels.SKIP_NULL, of, start, len(self.constants))
 
     def each(self, of: ColumnSource, body: Callable[[], None], *, count: bool) -> None:
-        """Do what `body` compiles for each item of a list or map.
+        """Run the program of `body` for each item of a list or map.
 
         count: write the number of items before the first, unless there is none
         """
@@ -127,9 +127,9 @@ class EncodingProgram:
         self._level = level
 
     def with_size(self, of: ColumnSource, body: Callable[[], None]) -> None:
-        """Write the size of what `body` compiles before it.
+        """Write the size of `body`'s bytes before them.
 
-        of: a source that has a value for each time that this is done, or more
+        of: a source with at least as many values as there are sizes
         """
         depth = self._depth
         self._depth += 1
@@ -141,7 +141,7 @@ class EncodingProgram:
         self._depth = depth
 
     def mark(self, of: ColumnSource) -> Callable[[], None]:
-        """Return a function that forgets what is compiled from now on, of one source and its parts."""
+        """Return a function that undoes all that is compiled from now on, for one source and its parts."""
         operations, constants, sources = len(self.operations), len(self.constants), len(self.sources)
         domains, level = self.domains, self._level
         parts, items = len(of.parts), of.items
@@ -163,7 +163,7 @@ class Encoder:
     def __init__(self, of: pa.DataType, encoding: EncodingProgram) -> None:
         encoding.emit(kernels.END)
         self.type = nullable_within(of)
-        """Columns may differ from it in what may be null: the program finds out."""
+        """Columns may differ from it in nullability: the program checks nulls."""
         self._encoding = encoding
         self._code = EncodeCode(
             program=read_only(np.array(encoding.operations, np.int64).reshape(-1)),
@@ -213,7 +213,7 @@ class Encoder:
 
 
 class BadRow(MalformedRecord):
-    """A row cannot be written."""
+    """A row that cannot be encoded."""
 
     def __init__(self, row: int, path: str, reason: str) -> None:
         super().__init__(f"row {row}: {path or 'the value'}: {reason}")
@@ -230,14 +230,14 @@ def _bodies(column: pa.Array, ends: Longs, target: Bytes) -> pa.Array:
 
 
 class _BufferBlock:
-    """Buffers side by side."""
+    """Collects buffers side by side."""
 
     def __init__(self) -> None:
         self._parts: list[Bytes] = []
         self._size = 0
 
     def add(self, part: Bytes) -> int:
-        """Return where the bytes will be."""
+        """Add bytes; return their position in the block."""
         self._parts.append(part)
         self._size += len(part)
         return self._size - len(part)
@@ -287,14 +287,14 @@ def _bytes(buffer: pa.Buffer | None) -> Bytes:
 
 
 def _add_bits(block: _BufferBlock, buffer: pa.Buffer, array: pa.Array) -> int:
-    """Return where the first bit will be."""
+    """Add bits; return the position of the first one in the block."""
     start = array.offset // 8
     first = block.add(_bytes(buffer)[start : -(-(array.offset + len(array)) // 8)])
     return 8 * first + int(array.offset) % 8
 
 
 def _add_offsets(block: _BufferBlock, buffer: pa.Buffer | None, array: pa.Array) -> tuple[int, int, int]:
-    """Return the first and the last offset, and where they will be, counted from the first."""
+    """Add offsets; return the first and the last one, and the position of the offsets in the block."""
     if not len(array):
         return 0, 0, block.add(np.zeros(4, np.uint8))
     offsets = _bytes(buffer).view(np.int32)[array.offset : array.offset + len(array) + 1]

@@ -1,13 +1,14 @@
-"""How the keys or values of a topic are encoded: descriptions that travel with a plan, and the decoders made of them.
+"""Formats of the keys or values of a topic, and their decoders. Plans bring the formats to tasks.
 
-    AvroFormat      bodies of one writer's schema, without a frame
-    FramedAvroFormat    bodies of Avro with the ids of their schemas in a registry
-    ProtobufFormat, FramedProtobufFormat      the same of Protobuf: protobuf_formats.py
-    JsonFormat      JSON objects
-    StringFormat    UTF-8
+    AvroFormat              bodies of one writer's schema, without a frame
+    FramedAvroFormat        bodies of Avro with the ids of their schemas in a registry
+    ProtobufFormat          a Protobuf message (protobuf_formats.py)
+    FramedProtobufFormat    Protobuf messages with the ids of their schemas (protobuf_formats.py)
+    JsonFormat              JSON objects
+    StringFormat            UTF-8
 
-A decoder turns a binary column into arrays of its type. A null row stays null. A malformed row becomes null too, and
-has a fault, which the decoder explains in words.
+A decoder turns a binary column into arrays of its type. A null row stays null. A malformed row becomes null and gets a
+fault, which the decoder explains in words.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class FramedAvroFormat:
 
     reader: SchemaText
     writers: Mapping[SchemaId, SchemaText] = field(repr=False)
-    """Schemas that the plan brings along; others are asked for."""
+    """Schemas that the plan knows; tasks ask the registry for others."""
     registry: RegistryOptions
 
     reads_headers = True
@@ -94,7 +95,7 @@ Format = AvroFormat | FramedAvroFormat | ProtobufFormat | FramedProtobufFormat |
 
 
 def type_of(reader: SchemaText) -> pa.DataType:
-    """Return the Arrow type of what a reader's schema reads. Raises SchemaError if it is not valid, or not Avro."""
+    """Return the Arrow type of a reader's schema. Raises SchemaError if it is not valid, or not Avro."""
     return lay_out(parsed(reader)).root.type
 
 

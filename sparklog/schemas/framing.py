@@ -1,13 +1,13 @@
-"""Where the id of a record's schema is, and where its body begins.
+"""Frames of records: finds the id of the schema and the beginning of the body, and writes both.
 
     payload   00 · id, 4 bytes big-endian · body        what Confluent's serializers write
               01 · GUID, 16 bytes · body
     header    `__value_schema_id` or `__key_schema_id`: the same bytes without a body, which is then all of the payload
 
-Protobuf has the *indexes* of the message behind the id, in payload and header: their count, then the index of a message
-in its file, of one within it, and so on, each a zigzag varint. A count of 0 is the first message.
+With Protobuf, the *indexes* of the message follow the id, in payload and header: their count, then the index of a
+message in its file, of a message within it, and so on, each a zigzag varint. A count of 0 means the first message.
 
-A header goes before the payload, as in Confluent's deserializers; of several headers of the name, the last counts.
+A header overrides the payload, as in Confluent's deserializers. Of several headers with the name, the last counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SchemaId = int | UUID
 NULL, NO_FRAME = -1, -2
 
 Indexes = tuple[int, ...]
-"""Which message of a file: the first is (0,)."""
+"""The path to a message in its file; the first message has (0,)."""
 
 HEADERS = {"value": "__value_schema_id", "key": "__key_schema_id"}
 ID_BYTES, GUID_BYTES = 5, 17
@@ -46,26 +46,26 @@ class FramedColumn:
 
     data: Bytes
     starts: Longs
-    """Where each body begins in `data`."""
+    """The begin of each body in `data`."""
     ends: Longs
     ids: list[SchemaId]
-    """The ids that occur."""
+    """The different ids."""
     which: Longs
-    """For each row the position of its id in `ids`; NULL where the row is null, NO_FRAME where there is no id."""
+    """For each row the position of its id in `ids`; NULL for a null row, NO_FRAME without an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageColumn:
-    """The messages of a column of Protobuf."""
+    """The message types in a column of Protobuf."""
 
     pairs: list[tuple[int, Indexes | None]]
-    """Each that occurs: the position of its id, and its indexes; None: there are none, or more than can be read."""
+    """The different messages: the position of the id, and the indexes; None: there are none, or too many."""
     which: Longs
     """As of `FramedColumn`: for each row the position in `pairs`."""
 
 
 def bodies(column: pa.Array) -> tuple[Bytes, Longs, Longs]:
-    """Return the bytes of a binary column, and where each row begins and ends; a null row is empty."""
+    """Return the bytes of a binary column, and the begin and end of each row; a null row is empty."""
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     return np.frombuffer(data if data is not None else b"", np.uint8), ends[:-1], ends[1:]
@@ -104,7 +104,7 @@ def unframe_messages(column: pa.Array, headers: pa.Array | None, header: str) ->
 def _unframe(column: pa.Array, headers: pa.Array | None, header: str, keys: Bytes | None) -> FramedColumn:
     """Return the bodies of a binary column and their ids.
 
-    keys: where the indexes of each row go, as `read_indexes` writes them; None: there are none
+    keys: gets the indexes of each row, as `read_indexes` writes them; None: there are none
     """
     data, starts, ends = bodies(column)
     which = np.full(len(column), NO_FRAME, np.int64)
@@ -149,7 +149,7 @@ def _indexes_of(key: bytes) -> Indexes | None:
 
 
 def without_frames(data: Bytes, starts: Longs, ends: Longs) -> Longs:
-    """Return where the bodies begin, behind the frames of the rows that have one before them."""
+    """Return the begins of the bodies, behind the frames of rows that have one."""
     starts = starts.copy()
     for magic, size in ((0, ID_BYTES), (1, GUID_BYTES)):
         rows = np.flatnonzero(ends - starts >= size)
@@ -178,7 +178,7 @@ def _by_header(headers: pa.Array | None, name: str, which: Longs, ids: dict[Sche
         _give_ids(rows[fits], data[starts[fits, None] + np.arange(size)], which, ids)
         if keys is not None:
             found = _read_keys(data, starts[fits] + size, ends[fits])
-            found[starts[fits] + size + found[:, -1] != ends[fits]] = 0  # there is more in the header
+            found[starts[fits] + size + found[:, -1] != ends[fits]] = 0  # the header has further bytes
             keys[rows[fits]] = found
 
 
@@ -223,10 +223,10 @@ def index_bytes(indexes: Indexes) -> bytes:
 
 
 def with_headers(own: pa.Array, added: Mapping[str, tuple[bytes, Any]]) -> pa.Array:
-    """Return a column of headers with more behind the others.
+    """Return a column of headers with `added` ones behind the others.
 
     own: list<struct<key: string, value: binary>>; null is empty
-    added: for each name the value, and bool of each row: whether the row gets it
+    added: for each name the value, and a bool for each row: whether it gets the header
     """
     lengths = np.asarray(pc.fill_null(pc.list_value_length(own), 0)).astype(np.int64)
     counts = lengths + sum(rows.astype(np.int64) for _, rows in added.values())

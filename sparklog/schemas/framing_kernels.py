@@ -6,12 +6,12 @@ from __future__ import annotations
 from sparklog.records.kernels import byte_at, kernel
 
 KEY_BYTES = 16
-"""Indexes of a row, and in the last byte how many bytes they have: more than 15 are not read."""
+"""Bytes for the indexes of a row; the last byte is their size. Indexes of more than 15 bytes are not read."""
 
 
 @kernel
 def read_indexes(data, starts, ends, keys):
-    """Copy the indexes that begin at `starts`; a row without has no bytes.
+    """Copy the indexes that begin at `starts`. A row without indexes gets the size 0.
 
     keys: uint8[rows, KEY_BYTES], all set to 0
     """

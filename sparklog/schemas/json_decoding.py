@@ -1,10 +1,10 @@
 """Decodes a column of JSON objects to an Arrow array, with Arrow's own parser.
 
-Fields have the types of the schema, or the row is malformed: a text is no number, a number no text, and a fraction no
-integer. Dates and timestamps are texts of ISO 8601; a timestamp without a zone is in UTC. Decimals are numbers or
-texts. Fields that are missing or null are null; fields that the schema does not name are ignored.
+Fields must have the types of the schema, otherwise the row is malformed: a text is no number, a number no text, and a
+fraction no integer. Dates and timestamps are texts of ISO 8601; a timestamp without a zone is in UTC. Decimals are
+numbers or texts. Fields that are missing or null are null; fields that the schema does not name are ignored.
 
-A frame with the id of a JSON schema is skipped: no JSON begins with its magic byte. The schema itself is not asked for.
+The decoder skips a frame with the id of a JSON schema: no JSON begins with its magic byte. It does not need the schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparklog.schemas.framing import bodies, without_frames
 from sparklog.schemas.json_kernels import join_objects
 
 PIECE_BYTES = 32 * 1024 * 1024
-"""A piece has at most this many bytes of JSON, or one row."""
+"""Most bytes of JSON in a piece, unless it is one row."""
 
 _READABLE = (
     pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_decimal,
@@ -62,7 +62,7 @@ class JsonDecoder:
         self._options = pj.ParseOptions(explicit_schema=fields, unexpected_field_behavior="ignore")
 
     def decode(self, column: pa.Array) -> Iterator[tuple[int, pa.Array, NDArray[np.uint8], dict[int, str]]]:
-        """Yield pieces of the column: rows before them, values, faults, and reasons by the row in the column."""
+        """Yield pieces of the column: the number of rows before, values, faults, and reasons by row of the column."""
         data, starts, ends = bodies(column)
         starts = without_frames(data, starts, ends)
         is_null = np.asarray(column.is_null())
@@ -105,7 +105,7 @@ class JsonDecoder:
         return values, faults, reasons
 
     def _parsed(self, text: pa.Buffer, lines: Any, low: int, high: int) -> Iterator[tuple[int, int, pa.Array | str]]:
-        """Yield ranges of the lines with their values; a line that is not of the type with the reason."""
+        """Yield ranges of lines with their values, and each line that does not have the type with the reason."""
         if low == high:
             return
         try:
@@ -139,7 +139,7 @@ def _has_decimals(of: pa.DataType) -> bool:
 
 
 def _with_texts_for_dates(of: pa.DataType) -> pa.DataType:
-    """Return the type with texts for dates: Arrow's parser reads days since 1970 alone."""
+    """Return the type with texts in place of dates: Arrow's parser reads dates only as days since 1970."""
     if pa.types.is_struct(of):
         return pa.struct([each.with_type(_with_texts_for_dates(each.type)) for each in of])
     if pa.types.is_list(of):

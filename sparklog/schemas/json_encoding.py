@@ -1,9 +1,8 @@
-"""Compiles how an Arrow column of structs is written as JSON objects, as `json_decoding` reads them.
+"""Compiles the program that writes an Arrow column of structs as JSON objects, which `json_decoding` can read.
 
-The form is that of Spark's `to_json`. Fields that are null are left out; items of lists that are null are `null`.
-Decimals are numbers. Dates and timestamps are texts of ISO 8601: a timestamp with a zone in UTC, with a Z behind it;
-one without a zone has none. Arrow makes the texts of numbers and dates, the loop puts quotes, names and commas around
-them.
+The form is that of Spark's `to_json`. Null fields are left out; null items of lists are `null`. Decimals are numbers.
+Dates and timestamps are texts of ISO 8601: a timestamp with a zone is in UTC and ends in Z; a timestamp without a zone
+has none. Arrow makes the texts of numbers and dates; the loop adds quotes, names and commas.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from sparklog.schemas.json_decoding import without_json
 
 
 def json_encoder(of: pa.DataType, *, frame: bytes = b"") -> Encoder:
-    """Return what writes columns of a type. Raises SchemaError if it is no struct, or has a part that JSON has not.
+    """Return the encoder of columns of a type. Raises SchemaError unless it is a struct whose parts all exist in JSON.
 
     frame: bytes before each object
     """
@@ -88,7 +87,7 @@ def _as_text(array: pa.Array) -> pa.Array:
 
 
 def derived_json_schema(of: pa.DataType) -> dict[str, Any]:
-    """Return the JSON Schema of the objects that a column of a type is written as. Raises as `json_encoder`."""
+    """Return the JSON Schema of the objects that `json_encoder` writes. Raises as `json_encoder`."""
     json_encoder(of)
     return {"$schema": "http://json-schema.org/draft-07/schema#", **_derived(of)}
 

@@ -1,8 +1,8 @@
 """Checks JSON objects and joins them to lines, in a compiled loop.
 
-The parser of Arrow takes lines, and trusts them: some lines that are no objects end the process. So each row is checked
-by the grammar (RFC 8259) first: it must be one object, in UTF-8, nested at most MOST_DEPTH levels deep. Line ends
-between tokens become spaces. The rules of `records.kernels` apply: nothing read from the data is trusted.
+Arrow's parser takes lines, and trusts them: some lines that are no objects crash the process. So the kernel first
+checks each row by the grammar (RFC 8259): it must be one object, in UTF-8, nested at most MOST_DEPTH levels deep. Line
+ends between tokens become spaces. The rules of `records.kernels` apply: nothing read from the data is trusted.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -196,8 +196,8 @@ def _is_object(data, position, end):  # noqa: PLR0911, PLR0912 - the grammar
 def join_objects(data, starts, ends, faults, target, lines):
     """Copy each row that is a JSON object to `target`, as a line; note where it begins in `lines`.
 
-    faults: uint8 of each row. Rows that have one are left out; those that are no objects get one
-    lines: int64[rows + 1]; behind the last line it gets the end of the target
+    faults: uint8 of each row. Rows with a fault are left out; rows that are no objects get one
+    lines: int64[rows + 1]: the begins of the lines, then the end of the target
 
     Returns the number of lines.
     """

@@ -1,4 +1,4 @@
-"""What decoders of keys and values give: rows of a column in pieces, each with its faults."""
+"""The output of decoders of keys and values: rows of a column in pieces, with their faults."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class DecodedPiece(NamedTuple):
     """Decoded rows of a column."""
 
     first: int
-    """How many rows of the column are before these."""
+    """The number of rows of the column before these."""
     values: pa.Array
     faults: NDArray[np.uint8]
     """0 for rows that are not malformed."""
     reasons: Mapping[int, str]
-    """Of faults that more can be said of than `explain` knows, by the number of the row in the column."""
+    """Specific reasons of faults, by the number of the row in the column; other faults have a general one."""
 
     def explain(self, row: int) -> str:
-        """Return what is wrong with a malformed row, given its number in the piece."""
+        """Return the reason why a row is malformed, given its number in the piece."""
         return self.reasons.get(self.first + row) or kernels.FAULTS[int(self.faults[row])]
 
     def slice(self, start: int, rows: int) -> DecodedPiece:
-        """Return some of the rows."""
+        """Return `rows` rows from `start` on."""
         return DecodedPiece(
             self.first + start, self.values.slice(start, rows), self.faults[start : start + rows], self.reasons
         )

@@ -1,7 +1,6 @@
-"""Protobuf messages as typed values: what a reader knows of a schema, without Google's library.
+"""Protobuf schemas as typed values, without Google's library. Plans bring them to tasks.
 
-`protobuf_descriptors` makes them of descriptors. They travel with plans, and name no message within itself: those are
-refused, as Spark has no type for them.
+`protobuf_descriptors` makes them from descriptors. It refuses a message that contains itself: Spark has no type for it.
 """
 
 from __future__ import annotations
@@ -37,23 +36,26 @@ class FieldKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProtobufEnum:
-    """Numbers with names. `symbols` has each number once, with the first of its names."""
+    """An enum. `symbols` has each number once, with the first of its names."""
 
     name: str
     symbols: tuple[tuple[int, str], ...]
     """In the order of the schema: the first is the default."""
     closed: bool
-    """Other numbers count as unknown fields (proto2)."""
+    """Whether other numbers count as unknown fields (proto2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProtobufMessage:
-    """Fields, in the order of the schema, but no messages without fields. `name` is the full name, as in enums."""
+    """A message. Its fields are in the order of the schema, without messages that have no fields.
+
+    `name` is the full name, as in enums.
+    """
 
     name: str
     fields: tuple[ProtobufField, ...]
     is_entry: bool = False
-    """It is the entry of a map: its fields are `key` and `value`."""
+    """Whether it is the entry of a map, with the fields `key` and `value`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +67,12 @@ class ProtobufField:
     kind: FieldKind
     repeated: bool = False
     presence: bool = True
-    """A writer says whether it has the field: messages, `optional`, members of a oneof, proto2."""
+    """Whether readers can tell an absent field from its default: messages, `optional`, members of a oneof, proto2."""
     required: bool = False
     oneof: str | None = None
-    """The oneof of which it is a member; None for `optional`, too."""
+    """The oneof of which it is a member; None for `optional` too."""
     default: bool | int | float | str | bytes | None = None
-    """What the schema says of a field that is not there (proto2); an enum's symbol is its name."""
+    """The schema's default of an absent field (proto2); of an enum, the name of a symbol."""
     message: ProtobufMessage | None = None
     enum: ProtobufEnum | None = None
 
@@ -80,9 +82,9 @@ class ProtobufReadOptions:
     """How fields become columns, with the names and defaults of the options of Spark's `from_protobuf`."""
 
     emit_default_values: bool = False
-    """Fields without presence that are not there have the default of their type; else they are null."""
+    """Whether absent fields without presence have the default of their type; otherwise they are null."""
     enums_as_ints: bool = False
     upcast_unsigned_ints: bool = False
-    """Unsigned numbers get a type that holds them all; else large ones are negative."""
+    """Whether unsigned numbers get a type that holds all of them; otherwise large numbers are negative."""
     unwrap_primitive_wrapper_types: bool = False
-    """`google.protobuf.Int64Value` and the like are the values that they wrap; else structs."""
+    """Whether `google.protobuf.Int64Value` and the like become the values that they wrap; otherwise structs."""

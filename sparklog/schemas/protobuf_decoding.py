@@ -17,7 +17,7 @@ from sparklog.schemas.protobuf_program import MessageProgram
 
 
 class ProtobufDecoder:
-    """Reads bodies as a message, whatever version of it has written them.
+    """Reads bodies as a message, whatever version of the message has written them.
 
     Raises SchemaError for a message with more columns than `columns.MOST_COLUMNS`.
     """

@@ -1,8 +1,8 @@
-"""Messages of Protobuf schemas, made of descriptors with Google's library.
+"""Makes the messages of Protobuf schemas from descriptors, with Google's library.
 
-A schema comes as a FileDescriptorSet, which `protoc --include_imports --descriptor_set_out` writes, or from a registry
-as one FileDescriptorProto, with those that it imports beside it. The files that come with Google's library need not be
-given. Other files that are missing are no mistake as long as no field uses them: they may define custom options.
+A schema is a FileDescriptorSet, which `protoc --include_imports --descriptor_set_out` writes, or from a registry one
+FileDescriptorProto and its imports. The files of Google's library need not be given. A missing import is no mistake
+unless a field uses it: it may define custom options.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sparklog.schemas.protobuf import MOST_DEPTH, FieldKind, ProtobufEnum, Proto
 
 BUILT_IN = ("any", "api", "duration", "descriptor", "empty", "field_mask", "source_context", "struct", "timestamp",
             "type", "wrappers")  # fmt: skip
-"""Files of google/protobuf that the library brings."""
+"""Files of google/protobuf in Google's library."""
 
 File = descriptor_pb2.FileDescriptorProto
 _KINDS = {getattr(FieldDescriptor, f"TYPE_{kind.upper()}"): kind for kind in FieldKind}
 
 
 class SchemaFiles:
-    """The files of a schema; the last is the schema itself, those before are what it imports.
+    """The files of a schema: its imports, then the schema itself.
 
     Raises SchemaError if they do not fit each other.
     """
@@ -109,7 +109,7 @@ class SchemaFiles:
 
 
 class _MessageBuilder:
-    """Makes messages of descriptors, each once."""
+    """Makes messages from descriptors, each once."""
 
     def __init__(self) -> None:
         self._messages: dict[str, ProtobufMessage] = {}
@@ -168,7 +168,7 @@ def from_text(text: str) -> SchemaFiles:
     try:
         return from_descriptor_set(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, SchemaError):
-        pass  # the names of files may be base64, too
+        pass  # the name of a file may be base64 too
     try:
         with open(text, "rb") as file:
             content = file.read()
@@ -180,7 +180,7 @@ def from_text(text: str) -> SchemaFiles:
 
 
 def from_descriptor_set(content: bytes) -> SchemaFiles:
-    """Return the files of a FileDescriptorSet, which has files after those that they import. Raises SchemaError."""
+    """Return the files of a FileDescriptorSet, in which each file follows its imports. Raises SchemaError."""
     try:
         found = descriptor_pb2.FileDescriptorSet.FromString(content)
     except DecodeError:
@@ -191,9 +191,9 @@ def from_descriptor_set(content: bytes) -> SchemaFiles:
 
 
 def from_registry(text: str, references: Mapping[str, str]) -> SchemaFiles:
-    """Return the files of a schema that a registry gives with `format=serialized`. Raises SchemaError.
+    """Return the files of a schema from a registry with `format=serialized`. Raises SchemaError.
 
-    references: the files that it imports, by the names by which they are imported
+    references: its imports, by the names in the import statements
     """
     files = [parse_file(each, name) for name, each in references.items()]
     main = parse_file(text)
@@ -205,7 +205,7 @@ def from_registry(text: str, references: Mapping[str, str]) -> SchemaFiles:
 def parse_file(text: str, name: str | None = None) -> Any:
     """Return the FileDescriptorProto in a text of base64. Raises SchemaError.
 
-    name: that the file gets; None: it keeps its own
+    name: the file's new name; None: it keeps its own
     """
     try:
         file = File.FromString(base64.b64decode(text, validate=True))
@@ -220,7 +220,11 @@ def parse_file(text: str, name: str | None = None) -> Any:
 
 
 def message_names(text: str) -> dict[tuple[int, ...], str]:
-    """Return the full names of a schema's messages, by the indexes that name them before bodies. As `from_registry`."""
+    """Return the full names of a schema's messages by their indexes.
+
+    text: as of `from_registry`
+    Raises SchemaError.
+    """
     file = parse_file(text)
     return dict(_indexed(file.message_type, file.package, ()))
 

@@ -1,14 +1,14 @@
-"""Compiles how an Arrow column of structs is written as Protobuf messages, as `protobuf_program` reads them.
+"""Compiles the program that writes an Arrow column of structs as Protobuf messages.
 
-A column fits a field of a message if no value of it is changed:
+A column fits a field of a message if no value changes:
 
     bool → bool · int8, int16, int32 → all signed numbers · int64 → those of 64 bits · float → float, double
     double → double · string → string, enum · int32 → enum · binary → bytes · struct → message · list → repeated
-    map → map · timestamp with zone → Timestamp · duration → Duration · what a wrapper wraps → the wrapper
+    map → map · timestamp with zone → Timestamp · duration → Duration · the type in a wrapper → the wrapper
     int32 → uint32, fixed32 · int64 → uint64, fixed64      as they are read: large numbers are negative
     int64 → uint32, fixed32 · decimal(20, 0) → uint64, fixed64      as they are read with upcast.unsigned.ints
 
-Fields are found by their name. A field that is null, or that the column lacks, is left out, but for a required one. One
+Fields are matched by name. A field that is null, or that the column lacks, is left out, unless it is required. A field
 that the message lacks is refused. Zeros are written, so that reads tell them from null. Lists of numbers are packed.
 """
 
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from sparklog.base.errors import SchemaError
 from sparklog.schemas import encode_kernels as kernels
+from sparklog.schemas.columns import join_path
 from sparklog.schemas.encoding import ColumnSource, Encoder, EncodingProgram
 from sparklog.schemas.protobuf import FieldKind, ProtobufField, ProtobufMessage
 from sparklog.schemas.protobuf_program import TIMES, WRAPPERS
@@ -31,18 +32,18 @@ _WIRE = {
     **dict.fromkeys((FieldKind.STRING, FieldKind.BYTES, FieldKind.MESSAGE), 2),
     **dict.fromkeys((FieldKind.FLOAT, FieldKind.FIXED32, FieldKind.SFIXED32), 5),
 }
-"""Of other kinds it is 0."""
+"""The wire types of kinds; other kinds have 0."""
 _SMALL = frozenset({pa.int8(), pa.int16(), pa.int32()})
 _WHOLE = _SMALL | {pa.int64()}
 _IN_64 = frozenset({FieldKind.INT64, FieldKind.SINT64, FieldKind.SFIXED64, FieldKind.UINT64, FieldKind.FIXED64})
 _IN_32 = frozenset({FieldKind.INT32, FieldKind.SINT32, FieldKind.SFIXED32, FieldKind.UINT32, FieldKind.FIXED32})
 _UNSIGNED = frozenset({FieldKind.UINT32, FieldKind.FIXED32, FieldKind.UINT64, FieldKind.FIXED64})
 _VARINT_BYTES = {FieldKind.INT32: 8, FieldKind.INT64: 8, FieldKind.UINT32: 4, FieldKind.UINT64: 8}
-"""Bytes of the number that a plain varint is."""
+"""Bytes of the number in a varint without zigzag."""
 
 
 def protobuf_encoder(of: pa.DataType, message: ProtobufMessage, *, frame: bytes = b"") -> Encoder:
-    """Return what writes columns of a type as a message.
+    """Return the encoder of columns of a type as a message.
 
     frame: bytes before each body
     Raises SchemaError, with the place and both types, if the column does not fit the message.
@@ -57,8 +58,8 @@ def protobuf_encoder(of: pa.DataType, message: ProtobufMessage, *, frame: bytes 
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """Makes numbers of another width."""
+class NumberCast:
+    """Casts numbers to another width."""
 
     to: pa.DataType
 
@@ -86,13 +87,14 @@ class _ProtobufCompiler:
         """Compile the fields of a message that is not null."""
         fields = {each.name: each for each in message.fields}
         if unknown := next((each.name for each in of if each.name not in fields), None):
-            raise SchemaError(f"{_join(source.path, unknown)}: message {message.name} has no such field")
+            raise SchemaError(f"{join_path(source.path, unknown)}: message {message.name} has no such field")
         numbers = {each.name: number for number, each in enumerate(of)}
         missing = next((each.name for each in message.fields if each.required and each.name not in numbers), None)
         if missing is not None:
-            raise SchemaError(f"{_join(source.path, missing)}: the column has no such field, which is required")
+            raise SchemaError(f"{join_path(source.path, missing)}: the column has no such field, which is required")
         parts = {
-            name: self._encoding.source(_join(source.path, name), source, number) for name, number in numbers.items()
+            name: self._encoding.source(join_path(source.path, name), source, number)
+            for name, number in numbers.items()
         }
         for oneof in dict.fromkeys(each.oneof for each in message.fields if each.oneof is not None):
             self._encoding.emit(kernels.NO_MEMBER_YET)
@@ -189,12 +191,12 @@ class _ProtobufCompiler:
             source.read_as(SymbolNumbers(field.enum.symbols))
             emit(kernels.ENUM, source)
         elif kind is FieldKind.ENUM and of in _SMALL:
-            source.read_as(Cast(pa.int64()))
+            source.read_as(NumberCast(pa.int64()))
             emit(kernels.ENUM, source)
         elif (kind is FieldKind.FLOAT and of == pa.float32()) or (
             kind is FieldKind.DOUBLE and pa.types.is_floating(of)
         ):
-            source.read_as(Cast(pa.float32() if kind is FieldKind.FLOAT else pa.float64()))
+            source.read_as(NumberCast(pa.float32() if kind is FieldKind.FLOAT else pa.float64()))
             emit(kernels.COPY, source, 4 if kind is FieldKind.FLOAT else 8)
         elif kind in _UNSIGNED and of == _wide(kind):
             size = 8 if kind in _IN_64 else 4
@@ -206,7 +208,7 @@ class _ProtobufCompiler:
 
     def _number(self, of: pa.DataType, kind: FieldKind, source: ColumnSource) -> None:
         size = 8 if kind in _IN_64 else 4
-        source.read_as(Cast(pa.int64() if size == 8 else pa.int32()))
+        source.read_as(NumberCast(pa.int64() if size == 8 else pa.int32()))
         if kind in (FieldKind.SINT32, FieldKind.SINT64):
             self._encoding.emit(kernels.VARINT, source, size, 1)
         elif kind in _VARINT_BYTES:
@@ -235,7 +237,3 @@ def _no_fit(of: pa.DataType, field: ProtobufField, source: ColumnSource) -> Sche
     return SchemaError(
         f"{source.path}: {of} cannot be written as {'repeated ' if field.repeated and form != 'map' else ''}{form}"
     )
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

@@ -1,7 +1,7 @@
-"""Keys and values that are Protobuf messages: descriptions that travel with a plan, and the decoders made of them.
+"""Formats of keys and values that are Protobuf messages, and their decoders. Plans bring the formats to tasks.
 
-ProtobufFormat      bodies of one message, without a frame
-FramedProtobufFormat      bodies with the ids of their schemas in a registry, and the indexes of their messages
+ProtobufFormat          bodies of one message, without a frame
+FramedProtobufFormat    bodies with the ids of their schemas in a registry, and the indexes of their messages
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FramedProtobufFormat:
     message: ProtobufMessage = field(repr=False)
     options: ProtobufReadOptions
     writers: Mapping[SchemaId, Names] = field(repr=False)
-    """Messages of the schemas that the plan knows; others are asked for."""
+    """Messages of the schemas that the plan knows; tasks ask the registry for others."""
     registry: RegistryOptions
 
     reads_headers = True
@@ -108,7 +108,7 @@ class _FramedProtobufDecoder:
 
 
 def _names(schema: SchemaText) -> Names:
-    """Return the messages of a schema. Loads Google's library, which plans spare most tasks."""
+    """Return the messages of a schema. Loads Google's library, which most tasks do not need."""
     check_protobuf(schema)
     descriptors: Any = importlib.import_module("sparklog.schemas.protobuf_descriptors")
     names: Names = descriptors.message_names(schema.text)
@@ -116,6 +116,6 @@ def _names(schema: SchemaText) -> Names:
 
 
 def check_protobuf(schema: SchemaText) -> None:
-    """Raise SchemaError if a schema of a registry is of another type."""
+    """Raise SchemaError unless a schema of a registry is Protobuf."""
     if schema.kind != "PROTOBUF":
         raise SchemaError(f"the schema is {schema.kind}, not PROTOBUF")

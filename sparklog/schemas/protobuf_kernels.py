@@ -5,17 +5,17 @@ A body is fields in any order, each behind a *tag*: its number and its wire type
 
     nodes     the messages: their fields, and their domain
     fields    of each message by number: how a value is read, and its column
-    endings   of each domain: what is done where a row or an item ends, such as to write offsets
-    columns   what it takes to forget what a column has in the current row
+    endings   of each domain: the operations at the end of a row or an item, for example to write offsets
+    columns   what the loop needs to clear a column in the current row
 
-The loop looks each tag up among the fields of its message. It expects the field behind the last one, so that most need
-no search. Fields that the schema lacks are skipped, as are those with another wire type, as by Google's library. A
-field that comes twice has the last value; a message that comes twice is merged, which needs nothing more: its fields
-are in the columns of the same row. A member of a oneof clears the others.
+The loop looks up each tag among the fields of its message. It tries the field after the last one first, so most tags
+need no search. Fields that the schema lacks are skipped, and so are fields with another wire type, as by Google's
+library. A field that comes twice has the last value. A message that comes twice is merged without further work: its
+fields are in the columns of the same row. A member of a oneof clears the others.
 
-Two passes, as in `avro_kernels`. The first counts too much where values are replaced; the second gives the true sizes.
-Nothing read from the data is trusted. What a body costs is bounded by its bytes: an item takes at least one, and what
-it takes in columns counts against `left_bytes`.
+There are two passes, as in `avro_kernels`. The first counts too much for replaced values; the second gives the true
+sizes. Nothing read from the data is trusted. The bytes of a body bound its cost: an item takes at least one byte, and
+its bytes in columns count against `left_bytes`.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -77,7 +77,7 @@ NODE = 4
 ENDINGS, ENDINGS_COUNT, DEFAULTS = range(3)
 DOMAIN_WIDTH = 3
 
-# What is done at the end of a row or an item, to a column.
+# The operations on a column at the end of a row or an item.
 DEFAULT_BYTES = 0  # if nothing was written: start and end in the constants; 1: the column has validity bits
 DEFAULT_NUMBER = 1  # if it is not valid: the bits of the number, its bytes; 0 bytes: a boolean
 VALID = 2  # it is valid
@@ -108,7 +108,7 @@ class ProtobufCode(NamedTuple):
 
 
 class MessageFrames(NamedTuple):
-    """The messages around the current one, and what the loop needs to go on with them."""
+    """The messages around the current one, and where the loop continues in them."""
 
     ends: Any  # int64[MOST_FRAMES]
     nodes: Any  # int64[MOST_FRAMES]
@@ -118,7 +118,7 @@ class MessageFrames(NamedTuple):
 
 
 class ProtobufRows(NamedTuple):
-    """The bodies: where each begins and ends in the data."""
+    """The bodies: the begin and end of each in the data."""
 
     starts: Any  # int64[rows]
     ends: Any  # int64[rows]
@@ -144,7 +144,7 @@ def _read_varint(data, position, end):
 
 @helper
 def _read_size(data, position, end):
-    """As _read_varint, for a length: what it counts lies before the end, or there is a fault."""
+    """As _read_varint, for a length. There is a fault if the counted bytes do not lie before the end."""
     size, position, fault = _read_varint(data, position, end)
     if fault == 0 and (size < 0 or size > end - position):
         fault = BAD_SIZE
@@ -241,7 +241,7 @@ def _clear_bits(target, start, low, high):
 
 @helper
 def _forget(code, column, index, frames, buffers, target):
-    """Clear what a column and all within it have in the current row or item of their domain."""
+    """Clear the values of a column, and of all columns within it, in the current row or item of their domain."""
     columns = code.columns
     top = item_at(columns, column * COLUMN_WIDTH + OF_DOMAIN)
     for number in range(column, item_at(columns, column * COLUMN_WIDTH + LAST)):
@@ -437,7 +437,7 @@ def _read_value(op, code, at, data, position, end, column, index, buffers, targe
 
 @helper
 def _charge(code, at, buffers):
-    """Count what a field costs against what is left; return the fault."""
+    """Count the cost of a field against the bytes that are left; return the fault."""
     needed = item_at(code.fields, at + CHARGE)
     if needed > buffers.left_bytes[0]:
         return TOO_LARGE
@@ -484,7 +484,7 @@ def _read_packed(op, code, at, data, position, end, buffers, target, fill):
 
 @helper
 def _put_default(code, at, index, buffers, target, fill):
-    """DEFAULT_BYTES. Without `fill` room is made for it in any case. Return the fault."""
+    """DEFAULT_BYTES. Without `fill`, always make room for it. Return the fault."""
     endings = code.endings
     column = item_at(endings, at + END_COLUMN)
     if fill:

@@ -1,4 +1,4 @@
-"""The columns that a Protobuf message becomes, and the tables by which the loop of `protobuf_kernels` fills them.
+"""The columns of a Protobuf message, and the tables by which the loop of `protobuf_kernels` fills them.
 
 Types are those of Spark's `from_protobuf`, with its options:
 
@@ -6,10 +6,10 @@ Types are those of Spark's `from_protobuf`, with its options:
     uint32, fixed32 → int32, or int64 · uint64, fixed64 → int64, or decimal128(20, 0)       with upcast.unsigned.ints
     enum → string, or int32 with enums.as.ints · message → struct · repeated → list · map → map
     google.protobuf.Timestamp → timestamp[us, UTC] · Duration → duration[us]
-    google.protobuf.Int64Value … → struct, or what they wrap with unwrap.primitive.wrapper.types
+    google.protobuf.Int64Value … → struct, or the wrapped type with unwrap.primitive.wrapper.types
 
-A message without fields has no column. Fields are null where a writer left them out: all can be, but items of lists,
-and keys and values of maps, which have the default of their type then. Lists and maps are empty instead.
+A message without fields has no column. A field that the writer left out is null. Items of lists, and keys and values of
+maps, then have the default of their type; lists and maps are empty.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STORED_IN = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class _LeafType:
     """How values without parts are read and stored."""
 
     op: int
@@ -54,28 +54,28 @@ class _Leaf:
 
 
 _LEAVES = {
-    FieldKind.DOUBLE: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.float64(), 8),
-    FieldKind.FLOAT: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.float32(), 4),
-    FieldKind.INT32: _Leaf(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
-    FieldKind.INT64: _Leaf(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
-    FieldKind.UINT32: _Leaf(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
-    FieldKind.UINT64: _Leaf(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
-    FieldKind.SINT32: _Leaf(kernels.SINT32, kernels.WIRE_VARINT, pa.int32(), 4),
-    FieldKind.SINT64: _Leaf(kernels.SINT64, kernels.WIRE_VARINT, pa.int64(), 8),
-    FieldKind.FIXED32: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
-    FieldKind.FIXED64: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
-    FieldKind.SFIXED32: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
-    FieldKind.SFIXED64: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
-    FieldKind.BOOL: _Leaf(kernels.BOOL, kernels.WIRE_VARINT, pa.bool_(), 0, Storage.BITS),
-    FieldKind.STRING: _Leaf(kernels.BYTES, kernels.WIRE_BYTES, pa.string(), 0, Storage.BYTES),
-    FieldKind.BYTES: _Leaf(kernels.BYTES, kernels.WIRE_BYTES, pa.binary(), 0, Storage.BYTES),
-    FieldKind.ENUM: _Leaf(kernels.ENUM, kernels.WIRE_VARINT, pa.string(), 0, Storage.BYTES),
+    FieldKind.DOUBLE: _LeafType(kernels.FIXED64, kernels.WIRE_FIXED64, pa.float64(), 8),
+    FieldKind.FLOAT: _LeafType(kernels.FIXED32, kernels.WIRE_FIXED32, pa.float32(), 4),
+    FieldKind.INT32: _LeafType(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
+    FieldKind.INT64: _LeafType(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.UINT32: _LeafType(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
+    FieldKind.UINT64: _LeafType(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.SINT32: _LeafType(kernels.SINT32, kernels.WIRE_VARINT, pa.int32(), 4),
+    FieldKind.SINT64: _LeafType(kernels.SINT64, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.FIXED32: _LeafType(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
+    FieldKind.FIXED64: _LeafType(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
+    FieldKind.SFIXED32: _LeafType(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
+    FieldKind.SFIXED64: _LeafType(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
+    FieldKind.BOOL: _LeafType(kernels.BOOL, kernels.WIRE_VARINT, pa.bool_(), 0, Storage.BITS),
+    FieldKind.STRING: _LeafType(kernels.BYTES, kernels.WIRE_BYTES, pa.string(), 0, Storage.BYTES),
+    FieldKind.BYTES: _LeafType(kernels.BYTES, kernels.WIRE_BYTES, pa.binary(), 0, Storage.BYTES),
+    FieldKind.ENUM: _LeafType(kernels.ENUM, kernels.WIRE_VARINT, pa.string(), 0, Storage.BYTES),
 }
 _UPCAST = {
-    FieldKind.UINT32: _Leaf(kernels.UINT32, kernels.WIRE_VARINT, pa.int64(), 8),
-    FieldKind.UINT64: _Leaf(kernels.UINT64, kernels.WIRE_VARINT, pa.decimal128(20, 0), 16),
-    FieldKind.FIXED32: _Leaf(kernels.LONG32, kernels.WIRE_FIXED32, pa.int64(), 8),
-    FieldKind.FIXED64: _Leaf(kernels.DECIMAL64, kernels.WIRE_FIXED64, pa.decimal128(20, 0), 16),
+    FieldKind.UINT32: _LeafType(kernels.UINT32, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.UINT64: _LeafType(kernels.UINT64, kernels.WIRE_VARINT, pa.decimal128(20, 0), 16),
+    FieldKind.FIXED32: _LeafType(kernels.LONG32, kernels.WIRE_FIXED32, pa.int64(), 8),
+    FieldKind.FIXED64: _LeafType(kernels.DECIMAL64, kernels.WIRE_FIXED64, pa.decimal128(20, 0), 16),
 }
 
 
@@ -92,7 +92,7 @@ class MessageProgram:
         self.nodes: list[list[int]] = []
         self.fields: list[list[int]] = []
         self.endings: list[list[list[int]]] = [[] for _ in range(self.layout.domains)]
-        """Of each domain."""
+        """The endings of each domain."""
         self.table: list[int] = []
         self.constants = bytearray()
         self._symbols: dict[str, int] = {}
@@ -136,14 +136,14 @@ class MessageProgram:
         return node
 
     def _oneof(self, of: ProtobufMessage, name: str, parts: Mapping[str, Column]) -> tuple[int, int, int]:
-        """Return where the columns of a oneof's members are in the table, how many, and what it costs to clear them."""
+        """Return the position of a oneof's columns in the table, their number, and the cost of clearing them."""
         members = [parts[each.name] for each in of.fields if each.oneof == name]
         start = len(self.table)
         self.table += [each.number for each in members]
         return start, len(members), sum(1 for each in members for _ in each.walk())
 
     def _node(self, domain: int, fields: tuple[ProtobufField, ...], *, is_item: bool) -> tuple[int, list[list[int]]]:
-        """Return a new node, and the rows of its fields, which are to be filled."""
+        """Return a new node, and the rows of its fields, still to be filled."""
         rows = [[0] * kernels.FIELD for _ in fields]
         self.nodes.append([len(self.fields), len(rows), domain, int(is_item)])
         self.fields += rows
@@ -154,7 +154,7 @@ class MessageProgram:
             self._value(of, column, row, -1, 0)
             self._default(of, column)
             return
-        charge = sum(_bytes_of(each) for each in column.walk() if each.domain == column.items)
+        charge = column.bytes_of_item
         if of.message is not None and of.message.is_entry:
             self._row(of, column, row, (kernels.MESSAGE, kernels.WIRE_BYTES, column.items), column.number, charge)
             row[kernels.A] = self._message(of.message, column, is_item=True)
@@ -194,7 +194,7 @@ class MessageProgram:
         return self._message(of, column, is_item=is_item)
 
     def _enum(self, of: ProtobufEnum) -> int:
-        """Return where the symbols of an enum are in the table, sorted, with the prefix of unknown numbers behind."""
+        """Return the position of an enum's sorted symbols in the table; the prefix of unknown numbers follows them."""
         if of.name not in self._symbols:
             self._symbols[of.name] = len(self.table)
             for number, symbol in sorted(of.symbols):
@@ -209,7 +209,7 @@ class MessageProgram:
         return start, len(self.constants)
 
     def _default(self, of: ProtobufField, column: Column) -> None:
-        """Compile what a column has where the field is not there, if it is not null."""
+        """Compile the value of an absent field, unless it is null."""
         is_emitted = self._options.emit_default_values and not of.presence
         if of.message is not None or (column.nullable and of.default is None and not is_emitted):
             return
@@ -231,7 +231,7 @@ class MessageProgram:
             self.endings[column.domain].append([kernels.END_OF_ITEMS, column.number, column.items, 0, 0])
 
 
-class _ColumnLayouter:
+class _ColumnBuilder:
     """Lays out the columns of messages."""
 
     def __init__(self, planner: ColumnPlanner, options: ProtobufReadOptions) -> None:
@@ -264,17 +264,17 @@ class _ColumnLayouter:
 
 
 def type_of_message(message: ProtobufMessage, options: ProtobufReadOptions) -> pa.DataType:
-    """Return the Arrow type of what a message is read as. Raises SchemaError if it has too many columns."""
+    """Return the Arrow type of a message. Raises SchemaError if it has too many columns."""
     return _lay_out(message, options).root.type
 
 
 def _lay_out(message: ProtobufMessage, options: ProtobufReadOptions) -> ColumnLayout:
     planner = ColumnPlanner()
-    root = _ColumnLayouter(planner, options).struct(message, nullable=True, domain=ROWS)
+    root = _ColumnBuilder(planner, options).struct(message, nullable=True, domain=ROWS)
     return ColumnLayout(root, planner.columns, planner.domains)
 
 
-def _leaf_of(of: ProtobufField, options: ProtobufReadOptions) -> _Leaf:
+def _leaf_of(of: ProtobufField, options: ProtobufReadOptions) -> _LeafType:
     """Return how a field that is no message is read and stored."""
     if of.kind is FieldKind.ENUM and options.enums_as_ints:
         return _LEAVES[FieldKind.INT32]
@@ -288,7 +288,7 @@ def _is_unwrapped(of: ProtobufMessage, options: ProtobufReadOptions) -> bool:
 
 
 def _default_of(of: ProtobufField) -> bool | int | float | str | bytes:
-    """Return what a field has that is not there; of an enum the name of a symbol."""
+    """Return the value of an absent field; of an enum, the name of a symbol."""
     if of.default is not None:
         return of.default
     if of.enum is not None:
@@ -304,8 +304,3 @@ def _number_bits(value: bool | int | float | str | bytes, of: ProtobufField, col
         formats = ("<d", "<q") if column.width == 8 else ("<f", "<i")
         return int(struct.unpack(formats[1], struct.pack(formats[0], value))[0])
     return (int(value) + 2**63) % 2**64 - 2**63
-
-
-def _bytes_of(column: Column) -> int:
-    """Return the bytes of an item in a column of fixed width, validity bits rounded up."""
-    return column.width + 1 + (4 if column.storage in (Storage.BYTES, Storage.ITEMS) else 0)

@@ -6,10 +6,10 @@
     GET /subjects/{subject}/versions            the versions of a subject
     GET /subjects/{subject}/versions/{version}  one of them, or `latest`
     POST /subjects/{subject}                    the number of a schema that the subject has
-    POST /subjects/{subject}/versions           the same, of one that becomes its latest version if it is new
+    POST /subjects/{subject}/versions           the number of a schema, which becomes the latest version if it is new
 
-Each request has a time limit and is repeated `ATTEMPTS` times, at each URL in turn, if there is no answer or one that
-says that the registry is in trouble (5xx, 429). Redirects are not followed: they could lead credentials elsewhere.
+Each request has a time limit. Without an answer, or with an answer of a registry in trouble (5xx, 429), the client
+tries each URL in turn, `ATTEMPTS` times. It follows no redirects: they could lead credentials elsewhere.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONTENT = "application/vnd.schemaregistry.v1+json"
 ACCEPT = f"{CONTENT}, application/json"
 
 MOST_VERSIONS = 100
-"""Versions of a subject, the newest, that a plan of a read brings along."""
+"""Number of newest versions of a subject that a plan of a read brings to tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class SchemaText:
     """AVRO, PROTOBUF or JSON."""
     text: str
     references: tuple[str, ...] = ()
-    """Texts of the schemas that it uses, each after those that it uses itself."""
+    """Texts of the schemas that it uses, each after its own references."""
     reference_names: tuple[str, ...] = ()
-    """The names by which they are used: with Protobuf those of the files."""
+    """The names of the references; with Protobuf, names of files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,9 @@ class UnknownSchema(RegistryError):
 
 
 class Registry:
-    """Asks the registry; it keeps nothing but what schemas refer to.
+    """A client of the registry. Caches only the schemas to which others refer.
 
-    serialized: schemas of Protobuf are descriptors in base64, and no texts of .proto files
+    serialized: whether Protobuf schemas are descriptors in base64, not the texts of .proto files
     """
 
     def __init__(
@@ -115,21 +115,21 @@ class Registry:
             raise RegistryError(f"{self._where} answers for subject {subject} without {wrong}") from None
 
     def versions(self, subject: str, most: int) -> list[SubjectVersion]:
-        """Return the versions of a subject, oldest first, but only the newest `most`. Raises as `by_id`."""
+        """Return the newest versions of a subject, at most `most`, oldest first. Raises as `by_id`."""
         numbers = self._get(f"subjects/{quote(subject, safe='')}/versions", f"subject {subject}")
         if not isinstance(numbers, list) or not all(isinstance(each, int) for each in numbers):
             raise RegistryError(f"{self._where} answers for subject {subject} with no list of versions")
         return [self.version(subject, each) for each in sorted(numbers)[-most:]]
 
     def register(self, subject: str, schema: SchemaText) -> int:
-        """Return the number of a schema, after making it the latest version of the subject if it is new there.
+        """Register a schema as the latest version of the subject, unless the subject has it; return its number.
 
         Raises RegistryError if the registry refuses it, or gives no answer.
         """
         return self._number_of(f"subjects/{quote(subject, safe='')}/versions", subject, schema)
 
     def lookup(self, subject: str, schema: SchemaText) -> int:
-        """Return the number of a schema that a version of the subject has. Raises as `by_id`."""
+        """Return the number of a schema that some version of the subject has. Raises as `by_id`."""
         return self._number_of(f"subjects/{quote(subject, safe='')}", subject, schema)
 
     def _number_of(self, path: str, subject: str, schema: SchemaText) -> int:
@@ -144,7 +144,7 @@ class Registry:
         return f"the schema registry at {without_query(self._options.urls[0])}"
 
     def _schema(self, found: Any) -> SchemaText:
-        """Return the schema of an answer, with the texts that it refers to."""
+        """Return the schema in an answer, with its references."""
         text = self._text(found)
         texts: dict[tuple[str, int], str] = {}
         names: dict[tuple[str, int], str] = {}
@@ -159,7 +159,7 @@ class Registry:
         names: dict[tuple[str, int], str],
         within: tuple[Any, ...],
     ) -> None:
-        """Add what an answer refers to, and the names by which it does, each after what it refers to itself."""
+        """Add the references of an answer and their names, each after its own references."""
         for each in found.get("references") or ():
             try:
                 wanted = str(each["subject"]), int(each["version"])
@@ -206,7 +206,7 @@ class Registry:
             raise RegistryError(f"{self._where} answers with no JSON: is it a registry of schemas?") from None
 
     def _answer(self, path: str, content: Mapping[str, Any] | None) -> HttpResponse:
-        """Return the first answer that is no sign of trouble, or the last one. Raises RegistryError without any."""
+        """Return the first answer that shows no trouble, else the last answer. Raises RegistryError without any."""
         answer: HttpResponse | None = None
         failure: NetworkException | None = None
         body = None if content is None else json.dumps(content).encode()
@@ -267,7 +267,7 @@ def _tls_context(options: RegistryOptions) -> ssl.SSLContext | None:
 
 
 def _error_message(answer: HttpResponse) -> str:
-    """Return what the registry says, in at most 200 characters."""
+    """Return the registry's message, in at most 200 characters."""
     try:
         text = json.loads(answer.content).get("message", "")
     except (ValueError, AttributeError, RecursionError):

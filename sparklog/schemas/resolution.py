@@ -1,14 +1,14 @@
-"""Compiles how values of a writer's schema are read as those of a reader's schema, by Avro's rules of resolution.
+"""Compiles the program that reads values of a writer's schema as a reader's schema, by Avro's rules of resolution.
 
-A field that the writer lacks gets the reader's default. One that the reader lacks is skipped. Numbers are promoted (int
-→ long → float → double), string and bytes are each other's. Records, enums and fixed have the same name, without its
-namespace, or one that is an alias. Of a reader's union, a branch of the writer's own type goes before one that it can
-be promoted to.
+A field that the writer lacks gets the reader's default. A field that the reader lacks is skipped. Numbers are promoted
+(int → long → float → double); string and bytes are interchangeable. Records, enums and fixed must have the same name,
+without its namespace, or an alias. In a reader's union, a branch of the writer's own type comes before a branch to
+which the value can be promoted.
 
-Logical types decide too, where the specification leaves it open: a timestamp is converted from the writer's unit,
-decimals must agree in their scale, and a date is no time. A number without a logical type takes the reader's.
+Logical types count too, where the specification leaves it open: a timestamp is converted from the writer's unit,
+decimals must have the same scale, and a date is no time. A number without a logical type takes the reader's.
 
-A default value is kept as Avro bytes among the constants and read from there, by the same operations as any value.
+A default value is kept as Avro bytes among the constants, and the same operations read it as any value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sparklog.schemas.avro import (
 )
 from sparklog.schemas.avro_defaults import encode_default
 from sparklog.schemas.column_kernels import NO_MATCH
-from sparklog.schemas.columns import Column, ColumnLayout, Storage, merged, without_null
+from sparklog.schemas.columns import Column, ColumnLayout, Storage, join_path, merged, without_null
 
 MOST_OPERATIONS = 200_000
 NULL = AvroPrimitive(AvroKind.NULL)
@@ -70,12 +70,12 @@ class ResolutionProgram:
         self.table: list[int] = []
         self.constants = bytearray()
         self.levels = 1
-        """Most lists within lists."""
+        """The deepest nesting of lists."""
         self._reader = reader
         self._layout = layout
         self._level = 0
         self._bare = False
-        """Whether the schema that is compiled is `bytes`, and bodies are these alone."""
+        """Whether bodies of the schema `bytes`, which is being compiled, have no length before them."""
         self._nulls(layout.root)
         self._emit(kernels.END)
 
@@ -101,7 +101,7 @@ class ResolutionProgram:
         return start
 
     def _mark(self) -> Callable[[], None]:
-        """Return a function that forgets what was compiled since."""
+        """Return a function that undoes all that is compiled from now on."""
         lengths, level = (len(self.operations), len(self.table), len(self.constants)), self._level
 
         def undo() -> None:
@@ -205,7 +205,7 @@ class ResolutionProgram:
             jump[kernels.A] = self._next
 
     def _nulls(self, column: Column) -> None:
-        """Compile a null: without a validity bit, and with offsets that say empty."""
+        """Compile a null: no validity bit, and offsets of an empty value."""
         if column.storage in (Storage.BYTES, Storage.ITEMS):
             self._emit(kernels.SET_NULL, column, column.items)
         elif column.storage is Storage.NOTHING:
@@ -219,10 +219,10 @@ class ResolutionProgram:
             if (field := sources.pop(each.name, None)) is None:
                 self._skip(each.type)
             else:
-                self._value(each.type, field.type, children.pop(field.name), _join(path, field.name))
+                self._value(each.type, field.type, children.pop(field.name), join_path(path, field.name))
         for field in reader.fields:
             if field.name in children:
-                self._default(field, children[field.name], _join(path, field.name))
+                self._default(field, children[field.name], join_path(path, field.name))
 
     def _default(self, field: AvroField, column: Column, path: str) -> None:
         if field.default is NO_DEFAULT:
@@ -242,7 +242,7 @@ class ResolutionProgram:
         level, start = self._level, self._next
         self._level += 1
         self.levels = max(self.levels, self._level)
-        loop = self._emit(kernels.ITEMS, column, domain, level, 0, _bytes_per_item(column) if column else 0)
+        loop = self._emit(kernels.ITEMS, column, domain, level, 0, column.bytes_of_item if column else 0)
         body()
         self._emit(kernels.NEXT, column, domain, level, start)
         loop[kernels.C] = self._next
@@ -381,12 +381,6 @@ def _has_offsets(column: Column) -> bool:
     return column.storage in (Storage.BYTES, Storage.ITEMS)
 
 
-def _bytes_per_item(column: Column) -> int:
-    """Return the bytes of one item in all columns with buffers of fixed width, validity bits rounded up."""
-    own = [each for each in column.walk() if each.domain == column.items]
-    return sum(each.width + 1 + (4 if each.storage in (Storage.BYTES, Storage.ITEMS) else 0) for each in own)
-
-
 def _stored(column: Column) -> int:
     if pa.types.is_floating(column.type):
         return kernels.AS_FLOAT64 if column.width == 8 else kernels.AS_FLOAT32
@@ -394,7 +388,7 @@ def _stored(column: Column) -> int:
 
 
 def _factor(writer: AvroLogical | None, reader: AvroLogical | None, column: Column) -> int:
-    """Return by what the writer's number is multiplied: columns of timestamps are in microseconds."""
+    """Return the factor for the writer's number: columns of timestamps are in microseconds."""
     if pa.types.is_timestamp(column.type):
         return 1000 if (writer or reader) in _MILLIS else 1
     return 1000 if (writer, reader) == (AvroLogical.TIME_MILLIS, AvroLogical.TIME_MICROS) else 1
@@ -416,7 +410,3 @@ def _limit(decimal: AvroDecimal) -> list[int]:
 
 def _no_match(writer: AvroType, reader: AvroType, path: str) -> SchemaMismatch:
     return SchemaMismatch(f"{path or 'the value'}: {describe(writer)} cannot be read as {describe(reader)}")
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

@@ -1,4 +1,4 @@
-"""The ids of schemas that records name: what the plan knows of them, and what the registry says of others."""
+"""A cache of schemas by the ids in records: those of the plan, and those from the registry."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sparklog.schemas.registry_options import RegistryOptions
 log = logging.getLogger(__name__)
 
 MOST_UNKNOWN = 20
-"""Ids that the registry does not know before a column counts as written with another registry."""
+"""Number of unknown ids after which a column counts as written with another registry."""
 
 Known = TypeVar("Known")
 
 
 class SchemaCache(Generic[Known]):
-    """What a decoder knows of each id. Others are asked for, once in a process.
+    """The compiled schemas of a decoder by id. Asks the registry for an unknown id once in a process.
 
-    learn: what is made of a schema; raises SchemaError if it cannot be read
-    brought: schemas that the plan brings along
-    known: what is made of them already
+    learn: compiles a schema; raises SchemaError if it cannot be read
+    brought: schemas of the plan
+    known: compiled schemas of the plan
     serialized: as of `Registry`
     """
 
@@ -47,7 +47,7 @@ class SchemaCache(Generic[Known]):
         self._registry: Registry | None = None
 
     def look_up(self, ids: Sequence[SchemaId]) -> tuple[list[Known | None], list[int]]:
-        """Return what is known of each id, or None and the fault of its bodies.
+        """Return the compiled schema of each id, or None and the fault of its bodies.
 
         Raises RegistryError, with the id, if the registry gives no answer.
         """

@@ -1,11 +1,11 @@
-"""How keys and values are encoded, as the plan of a write brings it to tasks, and what encodes them.
+"""Formats of keys and values in a write, and their encoders. The plan brings the formats to tasks.
 
-    AvroWriteFormat         bodies of one schema
-    ProtobufWriteFormat     one message
-    JsonWriteFormat         JSON objects
+    AvroWriteFormat        bodies of one schema
+    ProtobufWriteFormat    one message
+    JsonWriteFormat        JSON objects
 
-All may name a schema in a registry: before each body, or in a header. Texts need no encoder: Arrow has them in UTF-8
-already.
+Each may name a schema in a registry: before each body, or in a header. Texts need no encoder: Arrow stores them in
+UTF-8 already.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SchemaNaming:
     schema_id: SchemaId
     in_header: bool = False
     indexes: bytes = b""
-    """What follows the id: with Protobuf the indexes of the message."""
+    """The bytes after the id: with Protobuf, the indexes of the message."""
 
     @property
     def frame(self) -> bytes:
@@ -46,10 +46,10 @@ class AvroWriteFormat:
     type: pa.DataType
     schema: SchemaText
     naming: SchemaNaming | None
-    """None: the body stands alone."""
+    """None: the bodies name no schema."""
 
     def encoder(self) -> Encoder:
-        """Return what encodes a column. Raises SchemaError if the column does not fit the schema."""
+        """Return the encoder of a column. Raises SchemaError if the column does not fit the schema."""
         frame = frame_before(self.naming)
         return avro_encoder(self.type, parsed(self.schema), frame=frame, bare_bytes=self.naming is not None)
 
@@ -88,5 +88,5 @@ def frame_before(naming: SchemaNaming | None) -> bytes:
 
 
 def frame_in_header(naming: SchemaNaming | None) -> bytes | None:
-    """Return the value of the header that names the schema; None: there is none."""
+    """Return the value of the header that names the schema; None: there is no such header."""
     return naming.frame if naming is not None and naming.in_header else None

@@ -5,7 +5,7 @@
     compaction/  offsets/  audit/    the work of jobs in Spark tasks
     beside them  the session and its jars, and lookups of topics at a broker or in a folder
 
-    options ─▶ source ─▶ offsets (where a scan begins and ends) ─▶ plan (which bytes, how many tasks) ─▶ read | stream
+    options ─▶ source ─▶ offsets (start and end of a scan) ─▶ plan (which bytes, how many tasks) ─▶ read | stream
                      └─▶ write
 
 `plan` and `options` are pure. Tasks that read segments from files load only Arrow and the record kernels; only `broker`

@@ -1,12 +1,12 @@
 """Topics of a running broker: where they begin and end, where their files are, and their records over gRPC.
 
 Only this module of the reading side loads the gRPC client. Every call ends within `ConnectionOptions.timeout_ms`, the
-clients' time-out. The time-out for a single broker is shorter: if a broker hangs, its partitions soon have other
-leaders, and a longer wait would leave no time to ask those.
+clients' timeout. The timeout for a single broker is shorter: if a broker hangs, its partitions soon have other leaders,
+and there must be time to ask those.
 
-A broker's files are read if its log directory is visible from here: the same path holds a ``meta.properties`` that
-names the same cluster and the same broker. They are read up to the high watermark, or last stable offset, that the
-broker reported.
+A broker's files are read if this machine sees its log directory: the same path holds a ``meta.properties`` that names
+the same cluster and the same broker. They are read up to the high watermark, or last stable offset, that the broker
+reported.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from sparklog.spark.source.options import (
 FETCH_BYTES = 8 << 20
 """Bytes per fetch: some ten thousand records of the usual size."""
 ANSWER_MS = 10_000
-"""Time-out for one broker's answer to a question. Twice that is less than `ELECTION_MS`: the broker that is asked for
-the leader may hang, and then the leader too.
+"""Timeout of one broker's answer, except to fetches. Twice that is less than `ELECTION_MS`: the broker that is asked
+for the leader may hang, and then the leader too.
 """
 FETCH_MS = 30_000
-"""Time-out for one broker's answer to a fetch, as in every consumer: the answer holds megabytes."""
+"""Timeout of one broker's answer to a fetch, as in every consumer: the answer holds megabytes."""
 ELECTION_MS = 30_000
 """How long a partition may have no leader before a read fails. A dead broker is detected in less time."""
 ELECTION_PAUSE_S = 0.1
@@ -80,13 +80,13 @@ class BrokerLookup:
         self._read_mode = read_mode
         self._isolation_level = isolation_level
         self._placed: dict[TopicPartition, tuple[int, ...]] = {}
-        """Leader, then in-sync replicas, of each partition as of the last look: they have all committed records."""
+        """Leader, then in-sync replicas, of each partition in the last metadata: they have all committed records."""
         self._epochs: dict[TopicPartition, int] = {}
         """Leader epochs in which the leader is known to have the current high watermark."""
         self._folders: dict[tuple[TopicPartition, int], str] | None = None
-        """Folders by partition and broker, of the brokers whose log directory is visible from here."""
+        """Folders by partition and broker, of brokers whose log directory this machine sees."""
         self._is_fresh = False
-        """Whether these folders are known since the last look at the bounds."""
+        """Whether `_folders` was filled after the last call of `bounds`."""
 
     def topics(self, selection: Selection) -> list[str]:
         match selection:
@@ -169,10 +169,10 @@ class BrokerLookup:
             self._admin.alter_group_offsets(self._group_id, offsets)
 
     def folder(self, partition: TopicPartition) -> str | None:
-        """Return the leader's folder, else that of another in-sync one; None if none is visible, or for readMode fetch.
+        """Return the leader's folder, else an in-sync replica's; None if this machine sees none, or for readMode fetch.
 
         A replica that lags, or a deposed leader, may have other records. Raises ConfigError if readMode is segments and
-        no such folder is visible.
+        this machine sees no such folder.
         """
         if self._read_mode is ReadMode.FETCH:
             return None
@@ -276,7 +276,7 @@ def fetch_range(whole: PartitionRange, options: ReadOptions) -> Iterator[pa.Reco
 
 
 def _poll_until(consumer: Consumer, partition: TopicPartition, end: int, timeout_ms: int) -> Iterator[pa.RecordBatch]:
-    """Yield what the consumer reads of its one partition, up to `end`."""
+    """Yield the records of the consumer's one partition, up to `end`."""
     while consumer.position(partition) < end:
         before = consumer.position(partition)
         table = consumer.poll_arrow(timeout_ms)
@@ -288,7 +288,7 @@ def _poll_until(consumer: Consumer, partition: TopicPartition, end: int, timeout
 
 
 def _skip_loss(consumer: Consumer, partition: TopicPartition, offset: int, end: int, options: ReadOptions) -> int:
-    """Report the loss at an offset that is out of range, and return the offset at which to go on."""
+    """Report the loss at an offset that is out of range; return the offset at which to continue."""
     log_start = consumer.beginning_offsets([partition])[partition]
     go_on = min(log_start, end) if log_start > offset else end
     report_losses([f"{partition}: offsets {offset} to {go_on - 1} are gone"], fail=options.fail_on_data_loss)

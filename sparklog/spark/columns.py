@@ -3,9 +3,9 @@
     key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int
     headers array<struct<key: string, value: binary>>       with includeHeaders
 
-All are nullable, as in Kafka's source. Spark does not tell a Python source which columns a query uses, so a reader that
-needs only a few names them: ``spark.read.format("sparklog").schema("key binary, offset bigint")``. Columns that are not
-named are not decoded.
+All are nullable, as in Kafka's source. Spark does not tell a Python source which columns a query uses. A query that
+needs only a few names them: ``spark.read.format("sparklog").schema("key binary, offset bigint")``. Other columns are
+not decoded then.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _SPARK_TYPES: dict[Any, DataType] = {
 
 
 def spark_type(of: Any) -> DataType:
-    """Return Spark's type for an Arrow type, with the same nullability within: pyspark's own function loses that."""
+    """Return Spark's type for an Arrow type. Keeps the nullability of parts, which pyspark's own function loses."""
     if pa.types.is_struct(of):
         return StructType([StructField(each.name, spark_type(each.type), each.nullable) for each in of])
     if pa.types.is_map(of):

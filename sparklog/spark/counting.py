@@ -1,11 +1,12 @@
-"""How many records a batch read would return, counted by the headers of batches.
+"""Counts the records of a batch read by the headers of batches.
 
 >>> counts = count({"kafka.bootstrap.servers": "127.0.0.1:9094", "subscribe": "departures"})
 >>> counts.total, counts.partitions[TopicPartition("departures", 0)]
 (100000, 33571)
 
-Runs in this process, without a SparkSession. Where it sees the segment files, it reads them at the speed of disk or
-page cache, and opens hardly any batch (records/counting.py); CRCs are not checked. Elsewhere it fetches the records.
+`count` runs in this process, without a SparkSession. If this machine sees the segment files, it reads them at the speed
+of disk or page cache, and opens hardly any batch (records/counting.py); CRCs are not checked. Otherwise it fetches the
+records.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Counts:
     """Numbers of records."""
 
     partitions: Mapping[TopicPartition, int]
-    """Of each partition that is read, also of empty ones."""
+    """Number of each partition that is read, also of empty ones."""
 
     @property
     def total(self) -> int:

@@ -1,4 +1,4 @@
-"""What a batch read would open, of each partition, and why; nothing is read.
+"""Explains a batch read: the files of each partition that it would open, and why. Reads no records.
 
 >>> since = GreaterThanOrEqual(("timestamp",), datetime(2013, 12, 20, tzinfo=UTC))
 >>> print(explain({"path": "./sparklog-data", "subscribe": "departures"}, [since]))
@@ -46,7 +46,7 @@ class ArchiveScan:
 
     uri: str
     offset_to: int
-    """The archive has the offsets below; from there on the log is read."""
+    """The archive has the offsets below this one; the log is read from this one on."""
     files: int
     """Parquet files that are opened."""
     files_total: int
@@ -64,23 +64,23 @@ class ArchiveScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionScan:
-    """How much of one partition a read opens."""
+    """The part of one partition that a read opens."""
 
     partition: TopicPartition
     offset_from: int
     offset_to: int
-    """The first offset that options and filters leave, and the one after the last; equal if they leave none."""
+    """`offset_from` to before `offset_to` are the offsets that options and filters allow; equal if they allow none."""
     folder: str | None
-    """Where its segment files are; None: its records are fetched through the broker."""
+    """The folder of its segment files; None: its records are fetched through the broker."""
     why: str
-    """Why its records are read from there, or why none are read."""
+    """The reason why its records are read from there, or why none are read."""
     tasks: int
-    """Of the log; those of the archive are in `archive`."""
+    """Tasks that read the log; `archive` has those that read the archive."""
     segments: int
-    """Segment files that are opened; of a partition that is fetched, segments that the broker opens."""
+    """Segment files that are opened; for a partition that is fetched, segments that the broker opens."""
     segments_total: int
     size_bytes: int
-    """Of a partition that is fetched, an estimate: as if each segment's bytes were spread evenly over its offsets."""
+    """For a partition that is fetched, an estimate: as if each segment's bytes were spread evenly over its offsets."""
     size_bytes_total: int
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Numbers of segments that are not opened, by the reason."""
@@ -101,11 +101,11 @@ class PartitionScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """How much a read opens: each partition, and the totals."""
+    """All that a read opens: each partition, and the totals."""
 
     partitions: tuple[PartitionScan, ...]
     lost: tuple[str, ...] = ()
-    """What the options name and the log does not have any more, in sentences; failOnDataLoss fails the read."""
+    """Sentences about offsets that the options name and the log has lost; failOnDataLoss fails the read."""
 
     @property
     def tasks(self) -> int:
@@ -142,7 +142,7 @@ class Scan:
 
 
 def explain(options: Mapping[str, str], filters: Sequence[Filter] = ()) -> Scan:
-    """Return how much a batch read with these options opens if Spark pushes these filters down.
+    """Return all that a batch read with these options opens if Spark pushes these filters down.
 
     Raises ConfigError for options that are not allowed, and the errors of planning a read, but not DataLost.
     """
@@ -157,12 +157,12 @@ def explain(options: Mapping[str, str], filters: Sequence[Filter] = ()) -> Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReadPlan:
-    """What a read does with archive and log."""
+    """The ranges and tasks of a read, in archive and log."""
 
     ranges: Mapping[TopicPartition, PartitionRange]
-    """Ranges that the options leave, of archive and log together."""
+    """Ranges that the options select, of archive and log together."""
     log: Mapping[TopicPartition, PartitionRange]
-    """The parts of them that are read from the log."""
+    """The parts of `ranges` that are read from the log."""
     tasks: Mapping[TopicPartition, Sequence[Task]]
     """Tasks that read the log."""
     archives: Mapping[TopicPartition, ArchiveScan]
@@ -201,13 +201,13 @@ def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) ->
     archived, log = history.tasks(options, lookup, predicate)
     archives = {}
     for partition, tasks in _group_by_partition(archived, lambda task: task.partition).items():
-        past = history.pasts[partition]
+        part = history.archived_parts[partition]
         opened = {file.path: file.size_bytes for task in tasks for file in task.files}
         archives[partition] = ArchiveScan(
-            uri=past.table.place.uri,
-            offset_to=past.archived.offset_to,
+            uri=part.table.place.uri,
+            offset_to=part.archived.offset_to,
             files=len(opened),
-            files_total=len(past.table.files(partition, *past.archived)),
+            files_total=len(part.table.files(partition, *part.archived)),
             size_bytes=sum(opened.values()),
             tasks=len(tasks),
         )

@@ -1,10 +1,10 @@
-"""Topics from a log directory, without a broker. Sparklog or Apache Kafka may have written it.
+"""Topics in a log directory of sparklog or Apache Kafka, without a broker.
 
 ``path`` names a log directory (every ``<topic>-<n>`` in it) or the folder of a single partition, local or as a URI.
 `sparklog.arrow.folders` says which records are read.
 
-    FolderLookup       where the topics in a log directory begin and end
-    open_lookup        the lookup of a read: a folder's for the option `path`, else the broker's
+    FolderLookup       the lookup of a log directory
+    open_lookup        the lookup of a read: of the folder for the option `path`, else of the broker
     describe_folders   partitions of a topic, described as a broker would describe them
 """
 
@@ -50,7 +50,7 @@ class FolderLookup:
 
     @classmethod
     def open(cls, path: str, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> FolderLookup:
-        """Return a lookup of the partitions at `path`, which has the meaning of the option.
+        """Return a lookup of the partitions at `path`, a path or URI as in the option.
 
         Raises ConfigError if there are none.
         """
@@ -80,11 +80,11 @@ class FolderLookup:
         }
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return nothing: files know of no groups."""
+        """Return nothing: files have no groups."""
         return {}
 
     def commit(self, offsets: Offsets) -> None:
-        """Do nothing: files know of no groups."""
+        """Do nothing: files have no groups."""
 
     def folder(self, partition: TopicPartition) -> str:
         """Return the location of the partition's folder."""

@@ -4,9 +4,9 @@
 with the Ivy among PySpark's jars. That takes a few seconds, needs no Maven and fetches no transitive dependencies. The
 folder is the first of these that applies:
 
-    $SPARKLOG_DELTA_JARS      for machines without access to Maven Central: an image, or a folder that all of them see
+    $SPARKLOG_DELTA_JARS      for machines without access to Maven Central: a folder in an image, or a shared folder
     .cache/delta              in a checkout of sparklog; `make setup` fills it
-    ~/.cache/sparklog/delta   else; with $XDG_CACHE_HOME instead of ~/.cache if that is set
+    ~/.cache/sparklog/delta   otherwise; with $XDG_CACHE_HOME instead of ~/.cache if that is set
 
 Spark's setting `spark.jars.ivySettings` names a mirror of Maven Central. ``python -m sparklog.spark.jars FOLDER
 --settings FILE`` fetches the jars before the first session. The names of the jars have versions, so several versions of
@@ -85,7 +85,7 @@ def fetch_command(
 def _fetch(folder: Path, settings: str | Path | None) -> None:
     """Fetch the jars into `folder`.
 
-    Several processes may do so at once: each fetches into a folder of its own, and moves whole files from there.
+    Several processes may fetch at once: each fetches into a folder of its own, and moves whole files from there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as name:

@@ -1,9 +1,8 @@
-"""The bytes of a described segment in chunks of whole batches: from its folder if visible from here, else from the
-broker.
+"""Reads a described segment in chunks of whole batches: from its folder if this machine sees it, else from the broker.
 
-Files of closed segments never change, but may be replaced: a file with another size than described is refused with
-InvalidUpdateVersion. A replacement of the same size is detected by BeginReplace and CommitReplace, which compare the
-segment's identity. The active segment is read as far as it was when it was described.
+Files of closed segments never change, but may be replaced: a file whose size differs from the description is refused
+with InvalidUpdateVersion. BeginReplace and CommitReplace compare the segment's identity, so they detect a replacement
+of the same size. The active segment is read up to its end as described.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A SparkSession on this machine, with settings for small machines: for tests, the demo and jobs.
 
-Spark's defaults are for clusters. Here shuffles and Delta's snapshots have one partition per core, and all ports are on
-the loopback interface. Python workers talk to the JVM over a Unix socket, which reads about a third faster than TCP and
-saves a streaming trigger 40 ms.
+Spark's defaults are for clusters. In this session, shuffles and Delta's snapshots have one partition per core, and all
+ports are on the loopback interface. Python workers talk to the JVM over a Unix socket, which reads about a third faster
+than TCP and saves a streaming trigger 40 ms.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def local_session(
     folder `jars`, and fetched there before the first session: see `jars.delta_jars`, which raises ConfigError if it
     cannot fetch them. The standard error of the JVM and the Python workers goes to `log_file`, if given.
     """
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns if the host name resolves to a loopback
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns if the host name resolves to a loopback
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers need the packages of this interpreter
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name).config("spark.driver.memory", memory)
     if delta:
@@ -70,7 +70,7 @@ def local_session(
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Append the standard error of processes that are started meanwhile to `path`, for as long as they run."""
+    """Append the standard error of processes that start inside of the block to `path`, for as long as they run."""
     sys.stderr.flush()
     ours = os.dup(2)
     with path.open("ab") as file:

@@ -1,11 +1,11 @@
-"""How far a streaming query is behind, from the progress that Spark reports.
+"""The lag of a streaming query, from the progress that Spark reports.
 
 >>> [lag] = progress(query)
 >>> lag.metrics
 {'minOffsetsBehindLatest': '0', 'maxOffsetsBehindLatest': '40', 'avgOffsetsBehindLatest': '20.0'}
 
-Spark takes no metrics of its own from a Python source, but reports where a micro-batch ended and where the topics did
-when it was planned. The difference is what Spark's Kafka source reports under these names.
+Spark takes no metrics from a Python source. But it reports the end of a micro-batch, and the ends of the topics when
+the batch was planned. The difference has the names of the metrics of Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sparklog.spark.source.stream import FIRST_START
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """How far a micro-batch of one source is behind the ends of its partitions, as of when it was planned."""
+    """The lag of a micro-batch of one source behind the ends of its partitions, when the batch was planned."""
 
     source: int
     """Number of the source among those of the query, from 0: the index in Spark's `sources`."""
     offsets_behind_latest: Mapping[TopicPartition, int]
-    """Offsets that the micro-batch and those before it have not read."""
+    """By partition, the offsets that the micro-batch and those before it have not read."""
 
     @property
     def total(self) -> int:

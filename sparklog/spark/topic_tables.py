@@ -4,8 +4,9 @@
 [TopicTable(name='orders', topic='orders', formats={'value': 'avro'}, untyped={}), ...]
 >>> spark.sql("SELECT value.id FROM orders")
 
-Spark has no catalogs in Python, so views stand for one: SHOW TABLES lists them, DESCRIBE shows their columns. Like
-every DataFrame of a Python source, a view is a snapshot of when it was first used; another call makes all of them anew.
+Spark has no catalogs in Python; views take their place: SHOW TABLES lists them, DESCRIBE shows their columns. Like
+every DataFrame of a Python source, a view is a snapshot from its first use; another call of `tables` renews all of
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sparklog.spark.source.option_parsing import parse_read_options, parse_typed
 from sparklog.spark.source.option_table import SELECTIONS, OptionUse
 from sparklog.spark.source.options import Position, SpecificOffsets, SpecificTimestamps
 from sparklog.spark.source.source import SparklogDataSource
-from sparklog.spark.source.typed_options import COLUMNS, MISTAKES
+from sparklog.spark.source.typed_options import COLUMNS, MALFORMED_OPTIONS
 
 REGISTRY = "schema.registry."
 _FORMATS = {"AVRO": "avro", "PROTOBUF": "protobuf"}
@@ -39,17 +40,19 @@ class TopicTable:
     name: str
     topic: str
     formats: Mapping[str, str] = field(default_factory=dict)
-    """How the columns `value` and `key` are read that are not bytes."""
+    """The formats of the columns `value` and `key` that are not bytes."""
     untyped: Mapping[str, str] = field(default_factory=dict)
-    """Why a column is bytes although the registry has a schema for it."""
+    """The reason why a column is bytes although the registry has a schema for it."""
 
 
 def tables(spark: SparkSession, options: Mapping[str, str], *, prefix: str = "") -> list[TopicTable]:
     """Make a temporary view of each topic, or replace it; return them by name.
 
-    options: those of a batch read. Without `subscribe` or `subscribePattern` all topics are meant, but for internal
-    ones. With `schema.registry.url` and no format, keys and values are typed that have an Avro or Protobuf schema as
-    the subject TOPIC-key or TOPIC-value; all others are bytes. prefix: what the names of the views begin with
+    options: those of a batch read. Without `subscribe` or `subscribePattern`, they select all topics except internal
+        ones. With `schema.registry.url` and no format, keys and values are typed if the subject TOPIC-key or
+        TOPIC-value has an Avro or Protobuf schema; all others are bytes
+    prefix: the beginning of the views' names
+
     Raises ConfigError for options that are not allowed, and for topics whose views would have the same name;
     RegistryError if the registry does not answer.
     """
@@ -95,7 +98,7 @@ def _names_partitions(position: Position) -> bool:
 
 
 def _view_names(topics: Iterable[str], prefix: str) -> dict[str, str]:
-    """Return the name of each topic's view. Raises ConfigError if Spark would not tell two of them apart."""
+    """Return the name of each topic's view. Raises ConfigError if two names are the same for Spark."""
     names: dict[str, str] = {}
     taken: dict[str, str] = {}
     for topic in topics:
@@ -118,7 +121,7 @@ def _registry(given: Mapping[str, str]) -> Registry:
 
 
 def _column_formats(registry: Registry, of_topic: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the formats of the columns that can be typed, and why others with a schema cannot."""
+    """Return the formats of columns that can be typed, and the reasons why others with a schema cannot."""
     formats, untyped = {}, {}
     for column in COLUMNS:
         subject = f"{of_topic['subscribe']}-{column}"
@@ -141,10 +144,10 @@ def _column_formats(registry: Registry, of_topic: Mapping[str, str]) -> tuple[di
 
 
 def _typed_read_options(of_topic: Mapping[str, str], formats: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of a read with these formats, without those that have no meaning then."""
+    """Return the options of a read with these formats, without options that have no meaning for them."""
     if not formats:
         return {name: value for name, value in of_topic.items() if name not in _MISTAKES and REGISTRY not in name}
     return {**of_topic, **{f"{column}Format": each for column, each in formats.items()}}
 
 
-_MISTAKES = frozenset(name.lower() for name in MISTAKES)
+_MISTAKES = frozenset(name.lower() for name in MALFORMED_OPTIONS)

@@ -1,6 +1,6 @@
 """Test helpers: a real broker in this process, or a cluster of brokers, each on a folder of its own.
 
-It serves Kafka's clients as well as sparklog's, with groups and transactions.
+Brokers serve Kafka's clients as well as sparklog's, with groups and transactions.
 
 pytest finds the fixtures `sparklog_broker` and `sparklog_cluster` by itself.
 

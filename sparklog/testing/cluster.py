@@ -142,8 +142,10 @@ class RunningCluster:
             await asyncio.gather(*(self._acquainted(node) for node in self._nodes.values()))
 
     async def _acquainted(self, node: BrokerNode) -> None:
-        """Wait until the broker's metadata lists exactly the running brokers. A topic created then gets all its
-        replicas, and a stopped broker leads no partition."""
+        """Wait until the broker's metadata lists exactly the running brokers.
+
+        From then on, a new topic gets all its replicas, and a stopped broker leads no partition.
+        """
         metadata = node.broker.services.metadata
         await metadata.wait_until(lambda: self._nodes.keys() == metadata.brokers.keys(), ACQUAINTED_WITHIN_S * 1000)
 

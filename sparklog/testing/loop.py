@@ -42,6 +42,6 @@ class BrokerLoop:
 
 
 def _ignore_shared_poller(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Drop gRPC's harmless BlockingIOError: several event loops wake for one event, and only the first can take it."""
+    """Drop gRPC's harmless BlockingIOError: several event loops wake for one event, and only the first can read it."""
     if not isinstance(context.get("exception"), BlockingIOError):
         loop.default_exception_handler(context)

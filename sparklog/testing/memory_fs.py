@@ -28,9 +28,11 @@ from dataclasses import dataclass, field
 from sparklog.base.fs import Buffer
 
 PAGE_SIZES = (32, 64, 512, 4096)
-"""The sizes in bytes that the disk may write as one unit. Some are small, so that short files can be torn in many ways.
+"""Sizes in bytes that the disk may write as one unit. Some are small, so that short files are torn in many ways.
+
 None is smaller than the fields before a batch's CRC: no real disk loses a single one of these fields, and no reader
-could notice the loss."""
+could notice the loss.
+"""
 
 
 class PowerCut(Exception):  # not an OSError: code that handles a failing disk must not catch it
@@ -60,8 +62,10 @@ class _Folder:
 
 @dataclass(frozen=True, slots=True)
 class _NameChange:
-    """A change of one name: it now refers to `node`, or is removed if that is None. A rename sets `moved_from`, the
-    node's old name."""
+    """A change of one name: the name now refers to `node`, or is removed if `node` is None.
+
+    A rename sets `moved_from`, the node's old name.
+    """
 
     name: str
     node: _FileContent | _Folder | None
@@ -389,8 +393,11 @@ class MemoryFs:
 
 
 def _survivor(folder: _Folder, chance: random.Random, keep: float, seen: dict[int, _FileContent | _Folder]) -> _Folder:
-    """Return the folder after a power cut. `seen` maps old nodes to their survivors, so that a node that ends up with
-    two names, an old and a new one, stays one node."""
+    """Return the folder after a power cut.
+
+    `seen` maps old nodes to their survivors: a node may survive under two names, an old and a new one, and must stay
+    one node.
+    """
     names = dict(folder.flushed)
     for change in folder.changes:
         if chance.random() < keep:

@@ -16,8 +16,8 @@ An author writes a new scenario without outcomes, lets the tests add them, and r
 
 A vocabulary is an object with one method per verb. For `kill 0 1`, `perform` calls its method `do_kill`, which gets
 plain words as positional arguments and options as keyword arguments. It returns the lines of the outcome, or None.
-(Keys of options may contain dots and dashes: `**options` takes any.) The vocabulary's own `step` adds what every
-command needs, such as a wait until the cluster is quiet.
+(Keys of options may contain dots and dashes: `**options` takes any.) The vocabulary's own `step` does the common work
+of all commands, for example a wait until the cluster is quiet.
 
 A command that the vocabulary does not understand raises ScenarioError, which names the line. Any other error gets a
 note that names the line.

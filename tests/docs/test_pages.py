@@ -12,7 +12,7 @@ import pytest
 from sparklog.spark.columns import TYPES
 from sparklog.spark.source.option_doc import COLUMNS, OPTION_DOCS, WRITTEN_COLUMNS
 from sparklog.spark.source.option_table import OPTIONS
-from sparklog.spark.source.write import WRITTEN
+from sparklog.spark.source.write import WRITE_COLUMNS
 from support.docs.markdown import ROOT, anchors, links, pages
 
 CODE = ("sparklog", "jobs", "proto", "tests", "bench", "examples", "conf")
@@ -79,7 +79,7 @@ def test_generated_files_are_as_they_would_be_generated() -> None:
 def test_every_option_and_column_of_the_source_is_explained() -> None:
     assert OPTION_DOCS.keys() == {option.name for option in OPTIONS.values()}
     assert COLUMNS.keys() == TYPES.keys()
-    assert WRITTEN_COLUMNS.keys() == WRITTEN.keys()
+    assert WRITTEN_COLUMNS.keys() == WRITE_COLUMNS.keys()
 
 
 def test_the_site_s_navigation_has_every_page_once() -> None:

@@ -1,4 +1,4 @@
-"""The archive job on a real broker: a table that follows its topic, and what is said if it does not keep up."""
+"""The archive job on a real broker: a table that follows its topic, and the findings if it does not keep up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NEVER_LATE = "100000d"
 HOUR_MS = 3_600_000
 
 
-class Later(SystemClock):
+class ClockAhead(SystemClock):
     """A clock that is ahead of the broker's."""
 
     def __init__(self, ahead_ms: int) -> None:
@@ -145,12 +145,12 @@ def test_the_small_files_of_many_runs_are_merged(
 def test_a_target_that_was_missed_is_a_finding(topics: Topics, make_context: Any, uri: str) -> None:
     topic = topics.create(retention_archive=uri, **LOG_APPEND)
     fill_days(topics, topic, 10)
-    first = only_row(run(make_context(clock=Later(10 * HOUR_MS)), topic, lag_target="5h"))
+    first = only_row(run(make_context(clock=ClockAhead(10 * HOUR_MS)), topic, lag_target="5h"))
     assert first.outcome == "done"  # there was no archive to be late
     assert 10 * HOUR_MS <= first.lag_before_ms < 15 * HOUR_MS
 
     fill_days(topics, topic, 10)
-    late = run(make_context(clock=Later(10 * HOUR_MS)), topic, lag_target="5h")
+    late = run(make_context(clock=ClockAhead(10 * HOUR_MS)), topic, lag_target="5h")
     assert (late.status, late.findings) == (1, 1)
     row = only_row(late)
     assert (row.outcome, row.archived_to, row.offsets_left) == ("late", 20, 0)
@@ -185,7 +185,7 @@ def test_aborted_records_are_left_out_and_an_open_transaction_is_named_once_it_i
     assert [row["value"] for row in archived_rows(uri)] == [b"committed"]
     assert run(make_context(), topic, lag_target="5h").rows.count() == 0  # nothing can be done, and it is not late yet
 
-    held = run(make_context(clock=Later(10 * HOUR_MS)), topic, lag_target="5h")
+    held = run(make_context(clock=ClockAhead(10 * HOUR_MS)), topic, lag_target="5h")
     assert (held.status, only_row(held).outcome) == (1, "late")
     assert f"an open transaction holds back the offsets from {log.last_stable_offset} on" in only_row(held).reason
 

@@ -1,4 +1,4 @@
-"""The audit of three live brokers: each fault that is planted in one of them, and nothing while all goes well."""
+"""The audit of three live brokers: a finding for each planted fault, and none without faults."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def last_log(cluster: RunningCluster, broker: int, topic: str) -> Path:
 
 
 def await_equal(cluster: RunningCluster, *topics: str) -> None:
-    """Until all replicas have all there is, and know that it is committed."""
+    """Wait until all replicas have all records, and know that they are committed."""
     names = [TopicPartition(topic, 0) for topic in topics]
 
     def equal() -> bool:
@@ -136,7 +136,7 @@ def test_each_fault_that_is_planted_in_live_brokers_is_found(
 
 
 def let_lag_in_isr(cluster: RunningCluster, made: Topics, topic: str, broker: int) -> None:
-    """One follower copies no more and is taken out of the ISR, and somebody writes it in again."""
+    """Stop one follower's fetching until it leaves the ISR, then write it into the ISR again."""
     name = TopicPartition(topic, 0)
     services = cluster.nodes[broker].broker.services
     cluster.run(services.fetchers.unfollow([name]))

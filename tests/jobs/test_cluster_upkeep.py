@@ -1,4 +1,4 @@
-"""Jobs on three brokers, of which one is killed in the middle: others lead what it led, and nothing is done twice."""
+"""Jobs on three brokers, one of which is killed: other brokers lead its partitions, and no work is done twice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def create(cluster: ClusterProcesses, purpose: str, **configs: str) -> str:
 
 
 def fill(cluster: ClusterProcesses, topic: str, rounds: int = 12, keys: int = 100) -> None:
-    """In each partition so many batches with keys that come again, in closed segments but for the last."""
+    """Write so many batches with repeated keys to each partition, all but the last in closed segments."""
     rng = random.Random(topic)
     with Producer(bootstrap_servers=cluster.grpc, linger_ms=0) as producer:
         for _ in range(rounds):
@@ -73,7 +73,7 @@ def fill(cluster: ClusterProcesses, topic: str, rounds: int = 12, keys: int = 10
 
 
 def killing(broker: Callable[[], None], then: Callable[..., Any]) -> Callable[..., Any]:
-    """`then`, but the first time a broker is killed before."""
+    """Return `then`, preceded at its first call by the kill of a broker."""
     left = [broker]
 
     def call(*arguments: Any, **named: Any) -> Any:
@@ -154,7 +154,7 @@ def test_what_is_archived_is_archived_once_and_only_that_is_deleted_when_a_leade
 
 
 def check_archive(uri: str, starts: list[int]) -> None:
-    """Each offset once, from the first on, and at least what the logs lack."""
+    """Check that the archive has each offset once, from the first on, and at least those that the logs lack."""
     table = DeltaTable(uri).to_pyarrow_table(columns=["partition", "offset"])
     for number, start in enumerate(starts):
         offsets = sorted(row["offset"] for row in table.to_pylist() if row["partition"] == number)

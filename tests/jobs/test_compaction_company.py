@@ -1,4 +1,4 @@
-"""Compaction beside those who use the log: the coordinator, consumers in the middle of reading, a streaming query."""
+"""Compaction beside users of the log: the coordinator, consumers that are reading, a streaming query."""
 
 from __future__ import annotations
 

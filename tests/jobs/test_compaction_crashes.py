@@ -1,4 +1,4 @@
-"""Compaction that dies, or whose broker does, in the middle: nothing is lost, and the next run does the rest."""
+"""Compaction that dies, or whose broker dies: no record is lost, and the next run does the rest."""
 
 from __future__ import annotations
 

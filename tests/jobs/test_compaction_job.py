@@ -1,4 +1,4 @@
-"""The compaction job, on topics of a running broker: what stays, what is reported, and what harms nobody."""
+"""The compaction job on topics of a running broker: the records that stay, the report, and harmless inputs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_would_not_change_is_left_alone_and_not_read_again(topics, context)
 
 
 def test_the_last_batch_of_a_producer_stays_for_as_long_as_the_broker_knows_it(topics, context):
-    """However old its records say they are: what it sends again is known to have come, also by who begins anew."""
+    """However old its timestamps are: the broker recognizes its repeated batches, also after a restart."""
     topic = topics.create(**COMPACTED)
     with Producer(bootstrap_servers=topics.bootstrap, enable_idempotence=True) as producer:
         producer.send(topic, b"superseded", b"a", partition=0, timestamp_ms=1_000).result(PATIENCE_S)

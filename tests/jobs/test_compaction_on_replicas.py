@@ -28,7 +28,7 @@ def departures(monkeypatch: pytest.MonkeyPatch):
 
 
 def files_of(cluster: RunningCluster) -> list[dict[str, bytes]]:
-    """The batches of each broker's replica, by the name of the file; without what waits for its removal."""
+    """Return the batches of each broker's replica by file name, without files that wait for their deletion."""
     return [
         {path.name: path.read_bytes() for path in Path(cluster.data_dir).glob(f"*-{broker}/**/{TOPIC}-0/*.log")}
         for broker in sorted(cluster.nodes)

@@ -1,4 +1,4 @@
-"""Records with versions: a tombstone may delete what comes after it; what is below the log start deletes nothing."""
+"""Records with versions: a tombstone may delete later records; records below the log start delete none."""
 
 from __future__ import annotations
 

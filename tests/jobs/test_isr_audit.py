@@ -1,4 +1,4 @@
-"""The audit of a running broker: nothing under load, what is planted in its folders, and the same through gRPC."""
+"""The audit of a running broker: no findings under load, each planted fault, and the same through gRPC."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_broker_whose_disk_cannot_be_seen_is_audited_through_grpc(topics, cont
 
 @pytest.mark.parametrize("is_visible", [True, False])
 def test_a_transaction_index_that_lacks_an_abort_is_found(topics, context, monkeypatch, is_visible):
-    """Readers of committed records would be shown what was aborted."""
+    """Otherwise readers of committed records would get aborted records."""
     name = topics.create()
     with Producer(bootstrap_servers=topics.broker.bootstrap, transactional_id=name) as producer:
         producer.begin()

@@ -1,4 +1,4 @@
-"""The schedulers that are not ours: their examples run commands that there are, at times that there are."""
+"""Examples for other schedulers: their commands and times are valid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def check_command(command: list[str]) -> str:
-    """-> the job that a command line runs; it is parsed as a whole, and not run."""
+    """Return the job of a command line. Parse all of the line, without running it."""
     assert command[:3] == ["sparklog", "jobs", "run"]
     asked = CliRunner().invoke(cli, [*command[1:], "--help"])
     assert asked.exit_code == 0, asked.output

@@ -1,4 +1,4 @@
-"""A run from plan to report: what is written down, what is shown, and its exit status."""
+"""A run from plan to report: the tables, the output, and the exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server of jobs, in this process and with cheap jobs: turns, failures, what was missed, and how it stops."""
+"""A job server in this process with cheap jobs: turns, failures, missed runs, and the stop."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ pytestmark = pytest.mark.slow
 
 
 class KeptSession(WarmSession):
-    """The session of all tests, which no server may stop."""
+    """The session of all tests; a server does not stop it."""
 
     def close(self) -> None:
-        """Not ours."""
+        """Keep the session."""
 
 
 def schedule(name: str, cron: str, missed: str = "once", **options) -> Schedule:

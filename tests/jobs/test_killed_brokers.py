@@ -1,4 +1,4 @@
-"""A broker that is killed in the middle of a job: what the run says, and that the next one does the rest."""
+"""A broker is killed in the middle of a job: the run reports it, and the next run does the rest."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fill(broker: BrokerProcess, **configs: str) -> None:
 
 
 def killing(broker: BrokerProcess, then: Callable[..., Any]) -> Callable[..., Any]:
-    """`then`, but the broker is killed before."""
+    """Return `then`, preceded by the kill of the broker."""
 
     def call(*arguments: Any, **named: Any) -> Any:
         broker.kill()

@@ -1,4 +1,4 @@
-"""The job that keeps the newest record of each key in a table: against what a reader of the whole topic makes of it."""
+"""The job that keeps the newest record of each key in a table, compared with a reader of the whole topic."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ DIES = textwrap.dedent(
     from sparklog.spark.session import local_session
 
     bootstrap, topic, folder = sys.argv[1:]
-    tables._advance = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    tables._commit_progress = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     context = job.JobContext(spark=local_session("dies"), reports=folder, client={"bootstrap_servers": bootstrap})
     job.run_job(latest.JOB, context, parse_options(latest.JOB, {"topics": [topic], "tables": folder}))
     """
@@ -205,7 +205,7 @@ def test_a_run_that_is_killed_after_its_merge_is_repeated_without_harm(
 def test_a_run_that_is_behind_another_one_brings_no_deleted_key_back(
     spark: SparkSession, topics: Topics, make_context: Any, tables: str, deleted_before: bool
 ) -> None:
-    """deleted_before: the other run has nothing to change, as the key came and went since the run before it."""
+    """deleted_before: the other run has nothing to change, because the key appeared and went since the run before."""
     topic = topics.create(**COMPACTED)
     send(topics, topic, [("a", "1"), ("b", "1")])
     run(make_context(), tables, topic)

@@ -1,4 +1,4 @@
-"""The offsets topic as tables: of what Apache Kafka wrote, and of a broker that dies in the middle."""
+"""The offsets topic as tables: a topic of Apache Kafka, and a broker that dies in the middle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.schemas import write_key, write_value
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.jobs.job import JobContext, run_job
-from sparklog.jobs.offset_replay import JOB, PartitionReplay, ReplayTables, plan_part
+from sparklog.jobs.offset_replay import JOB, PartitionReplay, ReplayTables, plan_partition
 from sparklog.jobs.options import parse_options
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, EpochStart
@@ -203,11 +203,11 @@ def test_a_run_that_dies_between_two_tables_is_taken_up_by_the_next(make_context
 
 
 def part_of(log: LogDescription, *, reached: int | None, made: int = 0, epoch: int = NO_EPOCH) -> PartitionReplay:
-    """What is planned for a partition whose tables are at `reached`, with a snapshot up to `made`."""
+    """Return the plan of a partition whose tables are at `reached`, with a snapshot up to `made`."""
     progress = {} if reached is None else {0: PartitionProgress("id", reached, epoch)}
     same = ReplayTable(spark=None, path="", version=0, progress=progress)  # type: ignore[arg-type]
     tables = ReplayTables(history=same, newest=same, offsets=same, members=same)
-    return plan_part(log, tables, parse_options(JOB, {"snapshot_after": 100}), {0: made})
+    return plan_partition(log, tables, parse_options(JOB, {"snapshot_after": 100}), {0: made})
 
 
 def log_of(
@@ -283,7 +283,7 @@ def test_a_log_that_has_lost_what_the_tables_have_is_read_again_from_there() -> 
 def test_a_run_begins_again_where_the_topic_was_compacted_after_the_survey(
     make_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tombstone that only the survey saw is obeyed all the same."""
+    """The tables obey a tombstone that only the survey saw."""
     folder, context = tmp_path / "log" / "__consumer_offsets-0", make_context()
     now = datetime.now(UTC)
     commits: list[Any] = [("g", "orders", 0, 1, now), ("g", "orders", 1, 2, now)]
@@ -431,7 +431,7 @@ def read(consumer: Consumer, count: int) -> None:
 
 
 def consumed(consumer: Librdkafka) -> Any:
-    """The next record, waited for."""
+    """Wait for the next record and return it."""
 
     def poll() -> Any:
         message = consumer.poll(1)

@@ -1,4 +1,4 @@
-"""Archive and reports in an object store: Delta tables on an S3 endpoint, and nothing of them on a disk."""
+"""Archive and reports in an object store: Delta tables on an S3 endpoint, and no files of them on a disk."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def topic(sparklog_broker: RunningBroker) -> str:
 
 
 def sparklog(*arguments: str, conf: Mapping[str, str] | None = None) -> str:
-    """What the command line says."""
+    """Return the output of the command line."""
     settings = (word for name, value in (conf or {}).items() for word in ("--conf", f"{name}={value}"))
     command = [sys.executable, "-m", "sparklog", *arguments, *settings]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_S)

@@ -1,4 +1,4 @@
-"""The retention job on a real broker: what it archives, what it deletes, and what is left where it was killed."""
+"""The retention job on a real broker: archived and deleted segments, and the state after a kill."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_the_plan_says_why() -> None:
 
 
 def test_a_log_that_has_lost_what_is_archived_is_left_alone(tmp_path: Path) -> None:
-    """What takes the place of lost records would count as archived."""
+    """Otherwise the replacements of lost records would count as archived."""
     place = TableLocation(str(tmp_path / "archive"))
     ArchiveTable.create(place).commit([], {TopicPartition("t", 0): Progress("id", TableRange(0, 25), 3)})
     log = described(50, 40, 30, retention_ms=5, retention_archive=place.uri)
@@ -273,7 +273,7 @@ def test_a_log_that_has_lost_what_is_archived_is_left_alone(tmp_path: Path) -> N
     assert "offset 24 is of leader epoch 7 in the log, and of 3 in the table" in longer.error
 
 
-class Deleting:
+class RecordingAdmin:
     """An admin client that notes what it is to delete."""
 
     def __init__(self) -> None:
@@ -287,7 +287,7 @@ class Deleting:
 @pytest.mark.parametrize(("retention_ms", "before"), [(5, 20), (45, 10), (60, None)])
 def test_what_is_deleted_was_planned_and_is_due_still(retention_ms: int, before: int | None) -> None:
     planned = Row(topic="t", partition=0, reason="", archive=None, delete_before=20, error=None)
-    admin: Any = Deleting()
+    admin: Any = RecordingAdmin()
 
     outcome = retention._delete(admin, planned, described(50, 40, 30, retention_ms=retention_ms), None, 1_000_000)[2]
 

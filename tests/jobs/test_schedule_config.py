@@ -1,4 +1,4 @@
-"""jobs.toml: what is read, and what is said of what cannot be."""
+"""jobs.toml: valid files, and the errors of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A pipeline as a user has it, and tests it: orders come in, are streamed to Delta, and their topic is compacted.
 
-The topic keeps the state of each order, a tombstone taking it back. Whoever streamed before the compaction, whoever
-goes on after it, and whoever reads only then have the same orders.
+The topic keeps the state of each order; a tombstone cancels an order. A stream from before the compaction, a stream
+that continues after it, and a later read have the same orders.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def produce(bootstrap: str, rows: pa.Table) -> None:
 
 
 def orders(records: DataFrame) -> DataFrame:
-    """The orders that there are: the newest value of each key."""
+    """Return the existing orders: the newest value of each key."""
     newest = Window.partitionBy("key").orderBy(F.col("offset").desc())
     last = records.withColumn("nth", F.row_number().over(newest)).filter("nth = 1 AND value IS NOT NULL")
     return last.select(F.col("key").cast("string"), F.trim(F.col("value").cast("string")).alias("value"))

@@ -1,4 +1,4 @@
-"""The Avro decoder beside fastavro: schemas, values, evolution, and bytes that nobody has written."""
+"""The Avro decoder beside fastavro: schemas, values, evolution, and random bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Avro encoder beside fastavro: what it writes is read as what was meant, and what does not fit is named."""
+"""The Avro encoder beside fastavro: fastavro reads the same values, and errors name what does not fit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def encoded(of: pa.DataType, schema: Any, values: list[Any], **options: Any) -> list[bytes | None]:
-    """What the encoder writes for values of a type."""
+    """Return the bodies that the encoder writes for values of a type."""
     column = values if isinstance(values, pa.Array) else pa.array(values, of)
     bodies = avro_encoder(of, parse_avro(json.dumps(schema)), **options).encode(column)
     bodies.validate(full=True)
@@ -39,7 +39,7 @@ def encoded(of: pa.DataType, schema: Any, values: list[Any], **options: Any) -> 
 
 
 def type_of(schema: Any) -> pa.DataType:
-    """The type of a column that was read as the schema."""
+    """Return the type of a column that a read with the schema returns."""
     return lay_out(parse_avro(json.dumps(schema))).root.type
 
 

@@ -1,4 +1,4 @@
-"""Schemas as text: what they mean, and what is refused with its place and reason."""
+"""Schemas as text: valid ones, and the place and reason of each mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoders of whole columns: what Confluent's own serializers write, schemas of a registry, and plain texts."""
+"""Decoders of whole columns: bodies of Confluent's own serializers, schemas of a registry, and plain texts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def framed(registry: FakeRegistry, reader: Any, writers: Any = None, column: str
 
 
 def rows(decoder: Decoder, payloads: list[bytes | None], headers: Any = None) -> tuple[list[Any], list[str | None]]:
-    """What a decoder reads, and why it does not."""
+    """Return the values of a decoder, and the reasons of malformed rows."""
     values: list[Any] = []
     reasons: list[str | None] = []
     lists = None if headers is None else pa.array(headers, HEADERS_TYPE)

@@ -1,4 +1,4 @@
-"""JSON objects as structs: beside Python's parser, and bytes that nobody has written."""
+"""JSON objects as structs, beside Python's parser, and random bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON encoder: Python's parser and our own reader read what it writes, and what JSON does not have is named."""
+"""The JSON encoder: Python's parser and our own reader read its output, and errors name types that JSON lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Protobuf decoder beside Google's library: schemas, values, evolution, and bytes that nobody has written."""
+"""The Protobuf decoder beside Google's library: schemas, values, evolution, and random bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STRICTER = {kernels.OUT_OF_RANGE, kernels.NOT_UTF8}
 
 
 def message_of(*fields: Any, syntax: str = "proto3") -> Schema:
-    """A message `test.M` of fields: name, kind, and what else they have."""
+    """Return a message `test.M` of fields with name, kind and further properties."""
     file = file_of(syntax)
     made = file.message_type.add(name="M")
     for number, (name, kind, more) in enumerate(fields, 1):

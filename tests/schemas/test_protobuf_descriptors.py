@@ -1,4 +1,4 @@
-"""Messages of Protobuf schemas, from what protoc writes and what registries give."""
+"""Messages of Protobuf schemas, from the output of protoc and from registries."""
 
 from __future__ import annotations
 

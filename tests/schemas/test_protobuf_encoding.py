@@ -1,4 +1,4 @@
-"""The Protobuf encoder: Google's library reads what it writes, and what does not fit is named."""
+"""The Protobuf encoder: Google's library reads its output, and errors name what does not fit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONS = st.builds(
 
 
 def column_of(bodies: list[bytes | None], of: Schema, options: ProtobufReadOptions) -> pa.Array:
-    """What our decoder reads."""
+    """Return the column that our decoder reads."""
     decoder = ProtobufDecoder(of.message(), options)
     sizes = np.array([len(each or b"") for each in bodies], np.int64)
     ends = np.cumsum(sizes)

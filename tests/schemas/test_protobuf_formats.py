@@ -1,4 +1,4 @@
-"""Columns of Protobuf: what Confluent's serializer writes, messages of a registry's schemas, bodies without a frame."""
+"""Columns of Protobuf: bodies of Confluent's serializer, messages of a registry's schemas, bodies without a frame."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def framed(registry: FakeRegistry, content: bytes, message: str, writers: Any = 
 
 
 def rows(decoder: Decoder, payloads: list[bytes | None], headers: Any = None) -> tuple[list[Any], list[str | None]]:
-    """What a decoder reads, and why it does not."""
+    """Return the values of a decoder, and the reasons of malformed rows."""
     values: list[Any] = []
     reasons: list[str | None] = []
     lists = None if headers is None else pa.array(headers, HEADERS_TYPE)

@@ -1,4 +1,4 @@
-"""The client of a schema registry, over HTTP and HTTPS, and what it says when the registry gives no schema."""
+"""The client of a schema registry, over HTTP and HTTPS, and its errors if the registry gives no schema."""
 
 from __future__ import annotations
 

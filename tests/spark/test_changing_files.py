@@ -1,4 +1,4 @@
-"""A plan is made at one moment and read at a later one; in between the log goes on living."""
+"""Reads of a plan after the log has changed."""
 
 from __future__ import annotations
 

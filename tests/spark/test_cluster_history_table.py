@@ -1,4 +1,4 @@
-"""The past of a cluster as a table: the queries of docs/concepts/history.md."""
+"""The history of a cluster as a table: the queries of docs/concepts/history.md."""
 
 from __future__ import annotations
 

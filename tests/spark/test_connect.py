@@ -1,4 +1,4 @@
-"""Through Spark Connect: the same source, nothing registered, from a client that has no JVM of its own."""
+"""The source through Spark Connect, without registration, from a client without a JVM."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ spark.stop()
 
 
 def run(program: str, *arguments: str) -> list[str]:
-    """What the program prints."""
+    """Return the output of the program."""
     command = [sys.executable, "-c", SESSION + program, *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
@@ -59,7 +59,7 @@ def test_a_connect_session_reads_a_log_directory() -> None:
 @pytest.mark.soak
 @pytest.mark.soak_only
 def test_a_stream_writes_each_batch_once_in_foreach_batch(topics: Topics, tmp_path: Path) -> None:
-    """Its writes number themselves: Spark Connect does not tell their tasks of the query."""
+    """The writes number themselves, because tasks under Spark Connect do not know their query."""
     source, target = topics.create(), topics.create()
     topics.fill(source, 10)
     run(COPY, topics.broker.bootstrap, source, target, str(tmp_path / "checkpoint"))

@@ -1,4 +1,4 @@
-"""Counts of topics, from headers: those of a read of the same options."""
+"""Counts of topics from headers equal those of a read with the same options."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_is_lost_fails_the_count_or_is_left_out(topics):
 
 
 def test_a_count_reads_headers_alone(tmp_path):
-    """Bytes behind the headers may be anything: nobody looks at them."""
+    """`count` ignores the bytes behind the headers."""
     folder = TransactionalFolder(LocalFs(), str(tmp_path / "orders-0"))
     folder.write(count=100)
     file = Path(folder.path(".log"))

@@ -1,4 +1,4 @@
-"""What `explain` says of a read: what it opens of each partition, and why."""
+"""`explain` tells which files of each partition a read opens, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors of tasks that fail name topic, partition and offsets, and the place that they read from."""
+"""The errors of failed tasks name topic, partition and offsets, and the place of the records."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_log_of_the_task_says_the_same(damaged, caplog):
 
 
 def failure_of(read, kind: type[Exception]) -> str:
-    """What Spark would print of the failure."""
+    """Return the text that Spark prints of the failure."""
     with pytest.raises(kind) as failed:
         read()
     return "".join(traceback.format_exception(failed.value))

@@ -1,4 +1,4 @@
-"""Delta's jars: which they are, where they are looked for, and what is said where they cannot be fetched."""
+"""Delta's jars: their names, their folders, and the error if they cannot be fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source beside a PySpark of an earlier version, such as managed platforms ship: what it lacks is hidden here."""
+"""The source with an earlier PySpark, as managed platforms ship it. The tests hide what that version lacks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A Spark cluster of two workers, to which spark.archives ships the wheel. One sees the broker's log directory.
 
-A log directory `/proc/self/cwd/data/log` is that of the process that looks: an executor finds there what the archive
-`data` has, which is a link to a folder of its worker. The broker and the driver have the broker's own.
+The log directory `/proc/self/cwd/data/log` differs between processes. An executor finds a link there, from the archive
+`data`, to a folder of its worker. The broker and the driver find the broker's own folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CLIENTS = ROOT / "tests" / "support" / "clients"
 JOBS = ("compaction", "retention", "offset_replay", "isr_audit")
 
 
-class Company:
+class ClusterWithBroker:
     """A cluster, a broker, and the folder of a driver that has the whole environment."""
 
     def __init__(self, folder: Path) -> None:
@@ -119,8 +119,8 @@ class Company:
 
 
 @pytest.fixture(scope="module")
-def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
-    made = Company(tmp_path_factory.mktemp("company"))
+def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterWithBroker]:
+    made = ClusterWithBroker(tmp_path_factory.mktemp("company"))
     with made.broker, made.spark:
         fill(made.broker.grpc, str(made.archive))
         (made.spark.work_dir(SEES) / "log").symlink_to(made.log_dir)
@@ -146,7 +146,7 @@ def fill(bootstrap: str, archive: str) -> None:
 
 
 def log_of_another_broker(folder: Path) -> Path:
-    """It has the same topic, with other records."""
+    """A log directory of another broker: the same topic with other records."""
     with start_broker(folder) as other, Admin(bootstrap_servers=other.bootstrap) as admin:
         admin.create_topic("orders", partitions=PARTITIONS)
         with Producer(bootstrap_servers=other.bootstrap) as producer:
@@ -156,8 +156,8 @@ def log_of_another_broker(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def jobs(company: Company) -> Company:
-    """All jobs have run: three by spark-submit, and one by the command line."""
+def jobs(company: ClusterWithBroker) -> ClusterWithBroker:
+    """Run all jobs: three by spark-submit, and one by the command line."""
     for name in JOBS[:-1]:
         script = company.run("sparklog", "jobs", "script", name).stdout.strip()
         company.submit(script)
@@ -167,14 +167,16 @@ def jobs(company: Company) -> Company:
 
 
 @pytest.fixture(scope="module")
-def found(jobs: Company) -> dict[str, Any]:
-    """What a session has read and written."""
+def found(jobs: ClusterWithBroker) -> dict[str, Any]:
+    """The records that a session has read and written."""
     jobs.submit(CLIENTS / "cluster_reads.py", jobs.broker.grpc, jobs.broker.metrics, jobs.driver, jobs.elsewhere)
     result: dict[str, Any] = json.loads((jobs.driver / "found.json").read_text())
     return result
 
 
-def test_each_executor_has_the_python_and_the_wheel_of_the_archive(company: Company, found: dict[str, Any]) -> None:
+def test_each_executor_has_the_python_and_the_wheel_of_the_archive(
+    company: ClusterWithBroker, found: dict[str, Any]
+) -> None:
     pythons = [Path(python) for python, _ in found["pythons"]]
     assert {python.parents[4] for python in pythons} == {company.spark.work_dir(host) for host in HOSTS}
     for python, (_, module) in zip(pythons, found["pythons"], strict=True):
@@ -182,7 +184,7 @@ def test_each_executor_has_the_python_and_the_wheel_of_the_archive(company: Comp
 
 
 def test_a_task_reads_files_where_it_sees_the_brokers_folder_and_fetches_elsewhere(found: dict[str, Any]) -> None:
-    """Retention has left the newest segments. No record of the other broker is among them."""
+    """Retention has left the newest segments. The read returns no record of the other broker."""
     fetched, whole = found["fetch"]
     assert fetched
     assert fetched == expected(fetched[0][1])
@@ -209,7 +211,7 @@ def test_a_job_that_runs_again_and_a_stream_write_each_row_once(found: dict[str,
     assert sorted(value for _, _, value in found["streamed"]) == values
 
 
-def test_a_job_of_each_kind_runs_and_reports(jobs: Company) -> None:
+def test_a_job_of_each_kind_runs_and_reports(jobs: ClusterWithBroker) -> None:
     runs = DeltaTable(jobs.reports / "runs").to_pyarrow_table(columns=["job", "status", "error"]).to_pylist()
     assert sorted((run["job"], run["status"], run["error"]) for run in runs) == [(job, 0, None) for job in sorted(JOBS)]
     assert outcomes(jobs, "compaction") == [("versions", number, "compacted") for number in range(PARTITIONS)]
@@ -222,7 +224,9 @@ def test_a_job_of_each_kind_runs_and_reports(jobs: Company) -> None:
     assert audited >= {(topic, number) for topic in ("orders", "versions") for number in range(PARTITIONS)}
 
 
-def test_an_environment_that_pip_has_made_at_the_workers_serves_as_well(company: Company, tmp_path: Path) -> None:
+def test_an_environment_that_pip_has_made_at_the_workers_serves_as_well(
+    company: ClusterWithBroker, tmp_path: Path
+) -> None:
     """It has sparklog without an extra: a Spark installation brings PySpark along."""
     installed = make_environment(tmp_path / "installed", build_wheel(tmp_path / "dist"), "sparklog")
     count = (CLIENTS / "cluster_count.py", company.broker.grpc, "versions")
@@ -230,7 +234,7 @@ def test_an_environment_that_pip_has_made_at_the_workers_serves_as_well(company:
     assert "records" in company.submit(*count, PYSPARK_PYTHON=str(installed / "python"), SPARK_HOME=home)
 
 
-def test_a_read_says_in_one_sentence_what_executors_lack(company: Company, tmp_path: Path) -> None:
+def test_a_read_says_in_one_sentence_what_executors_lack(company: ClusterWithBroker, tmp_path: Path) -> None:
     lacking = make_environment(tmp_path / "lacking", None, "pyarrow", "numpy")
     pack(lacking.parent, tmp_path / "lacking.tar.gz")
     archives = f"{tmp_path}/lacking.tar.gz#environment,{company.data}#data"
@@ -239,7 +243,7 @@ def test_a_read_says_in_one_sentence_what_executors_lack(company: Company, tmp_p
     assert re.search(sentence(python), said), said
 
 
-def test_a_job_says_in_one_sentence_what_executors_lack(company: Company, tmp_path: Path) -> None:
+def test_a_job_says_in_one_sentence_what_executors_lack(company: ClusterWithBroker, tmp_path: Path) -> None:
     lacking = make_environment(tmp_path / "lacking", None) / "python"
     given = ("--master", company.spark.master, "--conf", f"spark.pyspark.python={lacking}")
     done = company.run("sparklog", "jobs", "run", "isr_audit", *given, status=2)
@@ -256,7 +260,7 @@ def sentence(python: str) -> str:
     )
 
 
-def outcomes(company: Company, job: str) -> list[tuple[str, int, str]]:
+def outcomes(company: ClusterWithBroker, job: str) -> list[tuple[str, int, str]]:
     report = DeltaTable(company.reports / job).to_pyarrow_table(columns=["topic", "partition", "outcome"]).to_pylist()
     return sorted(tuple(row.values()) for row in report)
 

@@ -1,4 +1,4 @@
-"""A pipeline, tested as its authors would: a broker for the test, a few records, the table that comes out."""
+"""A pipeline, tested as its authors would test it: a broker for the test, a few records, the resulting table."""
 
 from __future__ import annotations
 

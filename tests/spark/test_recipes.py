@@ -1,4 +1,4 @@
-"""The recipes of the guide, as they stand there."""
+"""The recipes of the guide, unchanged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def finish(query) -> None:
 
 
 def end_before_the_last_commit(checkpoint: Path) -> None:
-    """As if the driver had died after the last micro-batch was written, and before that was noted."""
+    """Change the checkpoint as if the driver had died after the last micro-batch was written, before its commit."""
     last = max(
         (file for file in (checkpoint / "commits").iterdir() if file.name.isdigit()), key=lambda it: int(it.name)
     )

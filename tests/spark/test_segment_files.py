@@ -1,4 +1,4 @@
-"""Segments in chunks of whole batches, from their folder or through the broker."""
+"""Reads of segments in chunks of whole batches, from their folder or through the broker."""
 
 from __future__ import annotations
 

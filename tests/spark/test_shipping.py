@@ -1,4 +1,4 @@
-"""What tasks get says in one sentence what their machine lacks, wherever it is loaded."""
+"""Pickles for tasks: on a machine that lacks a package, the error says so in one sentence."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ else:
 
 
 def loaded(pickled: bytes, *changes: str) -> str:
-    """What a fresh process says that loads it, and lacks a module (NAME) or has another version (NAME=VERSION)."""
+    """Return the output of a fresh process that loads the pickle without a module (NAME), or with another version
+    (NAME=VERSION)."""
     command = [sys.executable, "-c", LOAD, *changes]
     given = base64.b64encode(pickled).decode()
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=True, timeout=60)

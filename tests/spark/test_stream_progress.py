@@ -1,4 +1,4 @@
-"""What a query says of its lag."""
+"""The lag of a query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.patience import PATIENCE_S
 
 
 def progress_of(*sources):
-    """What Spark reports, as it comes over Spark Connect: offsets are objects."""
+    """Return a progress report as Spark Connect has it: offsets are objects."""
     filled = [
         {"description": "", "startOffset": None, "numInputRows": 0, "inputRowsPerSecond": 0.0,
          "processedRowsPerSecond": 0.0, "endOffset": end, "latestOffset": latest}

@@ -1,4 +1,4 @@
-"""Topics as tables: one call makes a view of each."""
+"""Topics as tables: one call creates a view of each topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster in a test's own process, as users have it."""
+"""A cluster in the test's process, as in users' tests."""
 
 from __future__ import annotations
 

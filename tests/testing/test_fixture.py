@@ -1,4 +1,4 @@
-"""What `sparklog.testing` gives to users' own tests."""
+"""The helpers of `sparklog.testing` for users' own tests."""
 
 from __future__ import annotations
 

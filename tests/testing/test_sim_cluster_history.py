@@ -1,4 +1,4 @@
-"""Simulated clusters that keep a history: nothing else goes wrong by it, and a seed is still the same each time."""
+"""Simulated clusters that keep a history: no new anomalies, and the same run for a seed each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Up to where the log of a leader that was not in sync has what others have; and who is in sync and no replica."""
+"""The offset at which an out-of-sync leader's log departs from others, and in-sync brokers that are no replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop of a simulation: its time, its threads that are none, its processes."""
+"""The loop of a simulation: virtual time, simulated threads, processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated clusters with faults, in which segments of leaders are replaced all the time: all replicas end alike."""
+"""Simulated clusters with faults and constant merges of segments: all replicas end with equal logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members of groups are told and commit: anomalies in histories that are written by hand."""
+"""Answers to members of groups and their commits: anomalies in hand-made histories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ P0, P1 = TopicPartition("log", 0), TopicPartition("log", 1)
 
 
 @dataclass
-class Group:
+class GroupHistory:
     """A history of one group. Each operation takes 0.1 s and ends well, and the next one begins 0.1 s later."""
 
     now: float = 0.0
@@ -45,11 +45,11 @@ class Group:
 
 
 @pytest.fixture
-def group() -> Group:
-    return Group()
+def group() -> GroupHistory:
+    return GroupHistory()
 
 
-def test_a_partition_goes_from_one_member_to_the_next(group: Group) -> None:
+def test_a_partition_goes_from_one_member_to_the_next(group: GroupHistory) -> None:
     group.told("a", 1, P0, P1)
     group.commits("a", 1)
     group.told("a", 1, P1, sent=1)
@@ -59,21 +59,21 @@ def test_a_partition_goes_from_one_member_to_the_next(group: Group) -> None:
     assert group.kinds() == []
 
 
-def test_two_members_own_a_partition_in_one_epoch(group: Group) -> None:
+def test_two_members_own_a_partition_in_one_epoch(group: GroupHistory) -> None:
     group.told("a", 1, P0)
     group.told("b", 1, P0)
     assert group.kinds() == ["two owners"]
 
 
-def test_a_member_commits_after_the_next_one_was_told(group: Group) -> None:
+def test_a_member_commits_after_the_next_one_was_told(group: GroupHistory) -> None:
     group.told("a", 1, P0)
     group.told("b", 2, P0)
     group.commits("a", 1)
     assert group.kinds() == ["late owner"]
 
 
-def test_a_member_commits_while_the_next_one_is_told(group: Group) -> None:
-    """Nobody knows then which of the two was first."""
+def test_a_member_commits_while_the_next_one_is_told(group: GroupHistory) -> None:
+    """It is unknown then which of the two was first."""
     group.told("a", 1, P0)
     commit = group.history.begin("a", Commit(group="g", partition=P0, offset=1, member_id="a", epoch=1))
     group.told("b", 2, P0)
@@ -81,7 +81,7 @@ def test_a_member_commits_while_the_next_one_is_told(group: Group) -> None:
     assert group.kinds() == []
 
 
-def test_a_replaced_static_member_commits(group: Group) -> None:
+def test_a_replaced_static_member_commits(group: GroupHistory) -> None:
     group.told("a", 1, P0, instance="i")
     group.now += 10
     group.told("b", 1, P0, instance="i")
@@ -89,7 +89,7 @@ def test_a_replaced_static_member_commits(group: Group) -> None:
     assert group.kinds() == ["two of one instance"]
 
 
-def test_a_static_member_joins_while_the_one_before_it_is_there(group: Group) -> None:
+def test_a_static_member_joins_while_the_one_before_it_is_there(group: GroupHistory) -> None:
     group.told("a", 1, P0, instance="i")
     group.commits("a", 1, "i")
     group.told("b", 1, P0, instance="i")
@@ -97,7 +97,7 @@ def test_a_static_member_joins_while_the_one_before_it_is_there(group: Group) ->
 
 
 @pytest.mark.parametrize("why", ["left", "silent", "unknown"])
-def test_a_static_member_joins_after_the_one_before_it(group: Group, why: str) -> None:
+def test_a_static_member_joins_after_the_one_before_it(group: GroupHistory, why: str) -> None:
     group.told("a", 1, P0, instance="i")
     if why != "unknown":  # perhaps a replaced coordinator has answered
         group.commits("a", 1, "i")
@@ -109,7 +109,7 @@ def test_a_static_member_joins_after_the_one_before_it(group: Group, why: str) -
     assert group.kinds() == []
 
 
-def test_a_partition_is_taken_while_its_member_is_away(group: Group) -> None:
+def test_a_partition_is_taken_while_its_member_is_away(group: GroupHistory) -> None:
     group.told("a", 1, P0, instance="i")
     group.told("a", -2, sent=LEAVES_FOR_A_WHILE, instance="i")
     group.told("b", 2, P0)
@@ -118,7 +118,7 @@ def test_a_partition_is_taken_while_its_member_is_away(group: Group) -> None:
 
 
 @pytest.mark.parametrize("why", ["silent", "back"])
-def test_a_partition_is_taken_after_its_member_was_away(group: Group, why: str) -> None:
+def test_a_partition_is_taken_after_its_member_was_away(group: GroupHistory, why: str) -> None:
     group.told("a", 1, P0, instance="i")
     group.told("a", -2, sent=LEAVES_FOR_A_WHILE, instance="i")
     if why == "silent":

@@ -1,4 +1,4 @@
-"""Simulated clusters, told step by step in `scenarios/`; `sparklog/testing/sim/scenario.py` says what they mean."""
+"""Scenarios of simulated clusters, in `scenarios/`; `sparklog/testing/sim/scenario.py` lists their commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of transactions: each anomaly is told, and what Kafka allows is not one."""
+"""The checks of transactions report each anomaly, and nothing that Kafka allows."""
 
 from __future__ import annotations
 

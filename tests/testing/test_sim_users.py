@@ -24,7 +24,7 @@ Work = Callable[[SimCluster, SimUser], Awaitable[None]]
 
 
 def in_a_cluster(work: Work) -> None:
-    """Have it done in a cluster of one broker, in which nothing must go wrong."""
+    """Run it in a cluster of one broker without faults."""
     loop = SimLoop()
     with as_the_seed_says(1):
         cluster = SimCluster(loop, 1, brokers=1)

@@ -1,4 +1,4 @@
-"""Simulated runs: the same everywhere, and failing runs that say how to see them again."""
+"""Simulated runs: the same everywhere; a failing run prints the command that repeats it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""An audit: look, read every byte, look again, and report the problems that a second reading confirms.
+"""Runs an audit: view the cluster, read every byte, view again, and report the problems that a second reading confirms.
 
     1  view      the state of the cluster, or of the folders
     2  facts     from the bytes of every segment, in tasks
     3  view      again: a problem that is gone by now was only a change in progress
     4  facts     of the segments with problems, and the batches of slices that differ; only if there are any
-    5  view      leaves out segments that were replaced or deleted since 3, and replicas that were moved
+    5  view      to leave out segments that were replaced or deleted since 3, and replicas that were moved
 
 A log that is written, rolled, compacted, trimmed or moved meanwhile gives no findings. The driver's memory holds a row
 for each segment and each suspicious offset; a task's, a piece of a segment, its indexes and a row for each slice.
@@ -42,7 +42,7 @@ SUMMED = "topic string, partition int, replicas bigint, segments bigint, batches
 
 
 class AuditSource(Protocol):
-    """The cluster, or the folders, that an audit looks at."""
+    """The cluster, or the folders, to audit."""
 
     def view(self) -> ClusterView:
         """Return the current state."""
@@ -56,7 +56,7 @@ class AuditResult:
     findings: DataFrame
     """Rows of FINDINGS."""
     partitions: DataFrame
-    """Rows of SUMMED: what was read of each partition."""
+    """Rows of SUMMED: the amounts that were read of each partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,12 @@ class Auditor:
     say: Say = lambda _: None
 
     def run(self) -> AuditResult:
-        """Run the audit and return what it found.
+        """Run the audit and return its result.
+
+        The audit has a Spark session of its own, without adaptive execution: the tables are small and their sizes are
+        known, so Spark would only plan again after each of many short stages, without gain.
 
         Raises SparklogError if the cluster cannot be asked, or a path is no log directory.
-
-        It runs in a Spark session of its own, without adaptive execution: the tables are small and their sizes known,
-        so adaptive plans would only be made, and explained, again after each of many short stages.
         """
         session = self.spark.newSession()
         session.conf.set("spark.sql.adaptive.enabled", "false")
@@ -83,26 +83,26 @@ class Auditor:
 
     def _run(self) -> AuditResult:
         before = self.source.view()
-        facts = self._read(before, "reading")
+        facts = self._read_facts(before, "reading")
         after = self.source.view()
         tables, tables_after = before.tables(self.spark), after.tables(self.spark)
-        problems = self._here(_all_problems(tables, tables_after, facts.segments))
+        problems = self._fetch_rows(_all_problems(tables, tables_after, facts.segments))
         differences = to_table(self.spark, [], DIFFERENCES)
         if len({replica.broker for replica in before.replicas}) > 1:
-            differences = self._here(differing_slices(facts.slices, tables.replicas))
+            differences = self._fetch_rows(differing_slices(facts.slices, tables.replicas))
         facts.slices.unpersist()
         if problems.isEmpty() and differences.isEmpty():
             found = to_table(self.spark, [], FINDINGS)
         else:
-            found = findings(self._look_again(after, tables_after, problems, differences), tables_after.replicas)
+            found = findings(self._confirm_problems(after, tables_after, problems, differences), tables_after.replicas)
         return AuditResult(findings=found, partitions=_sum_by_partition(facts.segments))
 
-    def _look_again(
+    def _confirm_problems(
         self, view: ClusterView, tables: AuditTables, problems: DataFrame, differences: DataFrame
     ) -> DataFrame:
         """Return the PROBLEMS that a second reading confirms."""
         offsets = [(row.topic, row.partition, row.offset) for row in problems.collect() if row.offset is not None]
-        facts = self._read(view, "reading again", offsets)
+        facts = self._read_facts(view, "reading again", offsets)
         batches = read_batches(self.spark, _batch_work(view, differences.collect()), self.client).cache()
         batches.count()
         after = self.source.view()
@@ -111,12 +111,12 @@ class Auditor:
         seen, there = _segment_table(self.spark, view), _segment_table(self.spark, after).select(*same)
         again = confirmed(problems, _all_problems(tables, last, facts.segments.join(there, same)))
         able = comparable(tables.replicas, last.replicas, seen.join(there, same, "left_anti"))
-        found = self._here(again.unionByName(first_differences(batches, differences, able)))
+        found = self._fetch_rows(again.unionByName(first_differences(batches, differences, able)))
         for cached in (facts.slices, batches):
             cached.unpersist()
         return found
 
-    def _read(
+    def _read_facts(
         self, view: ClusterView, doing: str, offsets: Iterable[tuple[str, int, int]] | None = None
     ) -> _FactTables:
         """Read the facts of all segments, or of those with suspicious `offsets`, now rather than lazily."""
@@ -125,10 +125,10 @@ class Auditor:
         self.say(f"{doing} {len(work)} segments of {len(view.replicas)} replicas, {size:,} bytes")
         facts = read_facts(self.spark, work, self.client).cache()
         with _progress_reports(self.spark, self.say):
-            return _FactTables(segments=self._here(facts.drop("slices")), slices=facts)
+            return _FactTables(segments=self._fetch_rows(facts.drop("slices")), slices=facts)
 
-    def _here(self, rows: DataFrame) -> DataFrame:
-        """Fetch a few rows to the driver: later steps then need no shuffle, and no work at all if there are no rows."""
+    def _fetch_rows(self, rows: DataFrame) -> DataFrame:
+        """Fetch a few rows to the driver: later steps need no shuffle then, and no work at all without rows."""
         return self.spark.createDataFrame(rows.toArrow(), rows.schema)
 
 

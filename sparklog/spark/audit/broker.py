@@ -1,7 +1,7 @@
-"""The state of a running cluster: the store, asked through any broker, and each broker's own logs and directories.
+"""The state of a running cluster: the store, read through any broker, and each broker's own logs and directories.
 
-The order makes changes during the look harmless, so that they cause no false problems: first the store, then the
-brokers' logs, then their folders. A log's high watermark is read before its segments. Loads the gRPC client.
+The order is such that changes meanwhile cause no false problems: first the store, then the brokers' logs, then their
+folders. A log's high watermark is read before its segments. This module loads the gRPC client.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparklog.spark.folders import belongs_to
 
 
 class BrokerSource:
-    """The replicas of a cluster, limited to the wanted topics. `client`: options of clients."""
+    """The replicas of a cluster, of the topics that `is_wanted` selects. `client`: options of clients."""
 
     def __init__(self, client: Mapping[str, Any], is_wanted: Callable[[str], bool] = lambda _: True) -> None:
         self._client = client
@@ -45,7 +45,7 @@ class BrokerSource:
         )
 
     def _folders(self, admin: Admin, cluster_id: str) -> list[tuple[Any, ...]]:
-        """Return the folders that brokers report, and all others in log directories that are visible from here."""
+        """Return the folders that brokers report, and all others in log directories that this machine sees."""
         found = {}
         for broker, log_dirs in admin.describe_log_dirs().items():
             for log_dir in log_dirs:

@@ -3,8 +3,8 @@
     diverged         a replica's batch differs from that of the reference, or the reference has no batch there
     missing_batch    a replica has no batch where the reference has one
 
-Digests are compared slice by slice. The reference is the content that most replicas have; in a tie the leader's, else
-that of the lowest broker. In the first slice in which a replica differs, batches are compared one by one.
+Digests are compared slice by slice. The reference is the content that most replicas have; in a tie the leader's
+content, else that of the lowest broker. In the first slice in which a replica differs, batches are compared one by one.
 
 A batch that only one replica has, or that differs, counts as a difference if all this holds for both replicas:
 
@@ -14,7 +14,7 @@ A batch that only one replica has, or that differs, counts as a difference if al
     afterwards no log begins above the batch, and no cleaner has passed it
     the segment to which the batch belongs, and those above, are the same files before and afterwards
 
-So a replica that is moved away while it is read, or moved back and fetched anew, lacks nothing.
+So a replica that is moved away while it is read, or moved back and fetched anew, gives no findings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DIVERGED = "diverged"
 
 
 def differing_slices(facts: DataFrame, replicas: DataFrame) -> DataFrame:
-    """Return DIFFERENCES: of each replica the first slice that differs from the reference, and how many differ."""
+    """Return DIFFERENCES: for each replica the first slice that differs from the reference, and how many differ."""
     keys = [*PARTITION, "number", "cut"]
     parts = facts.select(*REPLICA, F.explode("slices").alias("slice")).select(*REPLICA, "slice.*")
     whole = parts.groupBy(*REPLICA, "number", "cut").agg(
@@ -53,9 +53,9 @@ def differing_slices(facts: DataFrame, replicas: DataFrame) -> DataFrame:
 
 
 def _ends_of_gone_segments(gone: DataFrame) -> DataFrame:
-    """Return, for each replica with missing segments, the end of the last one; nothing is known below that offset.
+    """Return, for each replica with missing segments, the end of the last one; offsets below it are unknown.
 
-    If the log's last segment is missing, nothing is known at all: the replica was being deleted, or created again.
+    If the log's last segment is missing, all offsets are unknown: the replica was being deleted, or created again.
     """
     end = F.when(F.col("next_offset") < 0, F.lit(MAX_LONG)).otherwise(F.col("next_offset"))
     return gone.groupBy(*REPLICA).agg(F.max(end).alias("gone_to"))

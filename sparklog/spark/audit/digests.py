@@ -1,8 +1,8 @@
 """Digests of a replica's batches, slice by slice, to compare with those of other replicas.
 
-A slice is `SLICE_OFFSETS` offsets, cut further where any replica's range of comparison begins or ends (`cuts`), so that
-each replica has all or nothing of it. Its digest is the exclusive-or of one number for each batch, mixed from offsets,
-leader epoch, size and CRC. So a slice that lies in several segments can be combined from its parts, and replicas whose
+A slice is `SLICE_OFFSETS` offsets. It is cut further where any replica's range of comparison begins or ends (`cuts`),
+so that each replica has all or nothing of it. Its digest is the exclusive-or of one hash for each batch, of offsets,
+leader epoch, size and CRC. So a slice that lies in several segments is combined from its parts, and replicas whose
 segments end at different offsets can be compared.
 
 A damaged batch counts by its header: a wrong CRC is a finding of its own.
@@ -31,8 +31,8 @@ class DigestSlice(NamedTuple):
     last_offset: int
 
 
-class Digests:
-    """The slices of one segment, of the batches from `offset_from` on that end below `offset_to`."""
+class SegmentDigests:
+    """The digests of one segment, of the batches from `offset_from` on that end below `offset_to`."""
 
     def __init__(self, offset_from: int, offset_to: int, cuts: tuple[int, ...]) -> None:
         self._from = offset_from
@@ -77,7 +77,7 @@ class Digests:
 
 
 def _hash_batches(table: Ints) -> Ints:
-    """Return a 64-bit number for each batch that depends on every bit of its identifying columns (splitmix64)."""
+    """Return a 64-bit hash of each batch that depends on every bit of its identifying columns (splitmix64)."""
     state = np.zeros(len(table), np.uint64)
     for column in (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.SIZE, h.CRC):
         state ^= table[:, column].astype(np.uint64)

@@ -3,7 +3,7 @@
     lagging_in_isr         the ISR lists a replica that ends below the leader's high watermark
     hw_above_end           a replica's log ends below its own high watermark
     missing_replica        the store assigns a partition to a broker that has no log of it
-    silent_broker          … to a broker that is not there
+    silent_broker          the store assigns a partition to a broker that is not in the cluster
     orphan_folder          a log that the store does not know, or does not assign to this broker; or one of another
                            topic that once had the name
     epoch_disagreement     broker and store differ about leader or leader epoch
@@ -94,7 +94,7 @@ ON_LEADER = {
 }
 
 MOVING = [LAGGING_IN_ISR, HW_ABOVE_END]
-"""Kinds of problems whose offsets change from moment to moment."""
+"""Kinds of problems whose offsets change all the time."""
 
 
 # Problems of the store and the brokers
@@ -154,7 +154,7 @@ def _above_end(rows: DataFrame) -> DataFrame:
 
 
 def missing_replicas(tables: AuditTables) -> DataFrame:
-    """Return assigned partitions of which the broker has no log, and those whose broker is not there at all."""
+    """Return assigned partitions of which the broker has no log, and those whose broker is not in the cluster."""
     assigned = tables.store.select(*PARTITION, "isr", F.explode("replicas").alias("broker"))
     absent = assigned.join(tables.replicas, REPLICA, "left_anti")
     in_isr = F.when(F.array_contains("isr", F.col("broker")), "; it is in the ISR").otherwise("")
@@ -198,7 +198,7 @@ def other_topics(replicas: DataFrame) -> DataFrame:
 
 
 def epoch_disagreements(tables: AuditTables) -> DataFrame:
-    """Return brokers that differ from the store on whether they lead, or on the leader epoch."""
+    """Return brokers that differ from the store about the leader, or the leader epoch."""
     told = tables.replicas.select(
         *REPLICA, "is_leader", F.col("leader_epoch").alias("told_epoch"), F.col("broker").alias("teller")
     )

@@ -5,10 +5,10 @@ that file counts as a broker of its own. The bytes of a directory are compared w
 
     replication-offset-checkpoint    the high watermark; without the file, logs are compared up to their ends
     log-start-offset-checkpoint      where a log begins, if not with its first segment
-    cleaner-offset-checkpoint        gaps below are the cleaner's. The cleaner writes the file when it is done, so above
-                                     it, in a compacted log, only the last segment is sure to have no gaps
-    recovery-point-offset-checkpoint a log that is not in the file has not been in a checkpoint yet: its gaps may be a
-                                     cleaner's
+    cleaner-offset-checkpoint        the cleaner may have made gaps below. It writes the file at its end, so above this
+                                     offset, in a compacted log, only the last segment is sure to have no gaps
+    recovery-point-offset-checkpoint a log that is not in the file has not been in a checkpoint yet: a cleaner may have
+                                     made its gaps
     leader-epoch-checkpoint          leader epochs, complete up to the recovery point
 
 Log directories do not say which partitions there should be. So a folder is an orphan only if its topic id differs from
@@ -49,7 +49,7 @@ Checkpoint = dict[TopicPartition, int]
 
 
 class FolderSource:
-    """Log directories, limited to the wanted topics."""
+    """Log directories, of the topics that `is_wanted` selects."""
 
     def __init__(self, paths: Sequence[str], is_wanted: Callable[[str], bool] = lambda _: True) -> None:
         self._paths = [path.rstrip("/") or "/" for path in paths]

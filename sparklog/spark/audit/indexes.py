@@ -1,4 +1,4 @@
-"""Entries of a segment's three indexes, checked against the batches that they name as these are read."""
+"""Checks of a segment's three indexes against the batches that their entries name, as the batches are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparklog.spark.audit.walk import Bools, Ints
 
 
 class OffsetEntries:
-    """Entries of the offset index, checked against the batches that they name as these are added."""
+    """Entries of the offset index, compared with the batches that they name, as the batches are added."""
 
     def __init__(self, entries: Ints, base_offset: int) -> None:
         self.absolute = entries + np.array([base_offset, 0])
@@ -41,8 +41,8 @@ class OffsetEntries:
 class TimeEntries:
     """Entries of the time index, checked as in `OffsetEntries`.
 
-    From `gaps_to` on, an entry's timestamp is that of its batch. Below, a cleaner may have removed the later records of
-    that batch, so a timestamp may be greater than those that remain, but never less.
+    From `gaps_to` on, an entry's timestamp is that of its batch. Below `gaps_to`, a cleaner may have removed later
+    records of that batch, so the entry's timestamp may be greater than those that remain, but never less.
     """
 
     def __init__(self, entries: Ints, base_offset: int, gaps_to: int) -> None:
@@ -92,7 +92,7 @@ class AbortedEntries:
     def add(self, table: Ints, markers: Ints) -> None:
         """Compare the entries with a table of the segment's next batches; call it in log order.
 
-        markers: of each batch, NO_MARKER or what the marker in it says
+        markers: for each batch NO_MARKER, or the kind of its marker
         """
         rows = (table[:, h.ATTRIBUTES] & TRANSACTIONAL_BIT != 0) & (table[:, h.BASE_OFFSET] >= self._from)
         rows &= table[:, h.BASE_OFFSET] < self._to
@@ -107,7 +107,7 @@ class AbortedEntries:
             self._has_ended.add(producer_id)
 
     def wrong(self) -> list[tuple[int, str]]:
-        """Return offsets of markers and what is wrong, once all batches have been added."""
+        """Return the offsets of markers with the mistake at each, once all batches have been added."""
         names = "the transaction index names a marker of producer {} that is not there"
         return sorted([*self._wrong, *((at, names.format(each.producer_id)) for at, each in self._entries.items())])
 

@@ -12,11 +12,11 @@
                              do not show, or with another producer or beginning
     unreadable_file          a file that cannot be read
 
-Segments that compaction has rewritten have gaps. Offsets below `gaps_to` may be skipped, and transactions there are not
+Segments that compaction has rewritten have gaps. Offsets below `gaps_to` may be missing, and transactions there are not
 compared with the index: their markers or batches may be gone.
 
-Indexes are read before the log, so the batches that they name are in the log, however fast it grows. Checks run on
-tables of batches; a few numbers are carried from one table to the next.
+Indexes are read before the log, so the log has the batches that they name, even if it grows. Checks run on tables of
+batches, and carry a few numbers from one table to the next.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.log.segment.transaction_index import ENTRY_SIZE, TransactionIndex, read_entries
 from sparklog.records import header_kernels as h
 from sparklog.records.batch import MAGIC
-from sparklog.spark.audit.digests import Digests, DigestSlice
+from sparklog.spark.audit.digests import DigestSlice, SegmentDigests
 from sparklog.spark.audit.indexes import AbortedEntries, OffsetEntries, TimeEntries
-from sparklog.spark.audit.walk import Batches, Bools, Damage, Ints, read_index, walk_all
+from sparklog.spark.audit.walk import Bools, CheckedBatches, Damage, Ints, read_index, walk_all
 
 MAX_PROBLEMS = 16
 """Problems kept of one kind in one segment; further ones are only counted."""
@@ -72,7 +72,7 @@ class BatchRow(NamedTuple):
 
     @classmethod
     def unknown(cls, offset: int) -> BatchRow:
-        """Return the row that stands for everything after damage."""
+        """Return the row that stands for all batches after damage."""
         return cls(offset, offset, -1, 0, 0, -1, 0, False)
 
 
@@ -85,9 +85,9 @@ class SegmentWork:
     """Base offset of the next segment; -1: this is the last."""
     log_start_offset: int = 0
     gaps_to: int = 0
-    """Offsets below may be skipped."""
+    """Offsets below this one may be missing."""
     epochs: tuple[tuple[int, int], ...] = ()
-    """Epoch and start offset, oldest first; empty if they are not known."""
+    """Epochs with their start offsets, oldest first; empty if they are not known."""
     known_to: int = MAX_LONG
     """Epochs that began at or above this offset may be missing in `epochs`."""
     compare_from: int = 0
@@ -143,7 +143,7 @@ class SegmentScan:
             self.uncounted += 1
 
     def add_all(self, kind: str, rows: Ints, found: Callable[[list[int]], tuple[int, str]]) -> None:
-        """Add a problem for each row; only problems that are kept are put into words."""
+        """Add a problem for each row; call `found` only for the problems that are kept."""
         for row in rows[:MAX_PROBLEMS].tolist():
             self.add(kind, *found(row))
         self.uncounted += max(0, len(rows) - MAX_PROBLEMS)
@@ -158,7 +158,7 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentScan:
     )
     aborted = _aborted_entries(files, work, facts)
     end = work.next_offset if work.next_offset >= 0 else MAX_LONG
-    digests = Digests(max(work.base_offset, work.compare_from), min(end, work.compare_to), work.cuts)
+    digests = SegmentDigests(max(work.base_offset, work.compare_from), min(end, work.compare_to), work.cuts)
     order = _OrderCheck(work, facts)
     try:
         facts.size_bytes = files.size()
@@ -180,7 +180,7 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentScan:
         facts.add(UNREADABLE_FILE, work.base_offset, f"the log cannot be read: {error}")
         return facts
     order.finish()
-    if not order.was_damaged:  # else entries that point into the damage would be reported
+    if not order.was_damaged:  # otherwise entries that point into the damage would be problems
         facts.add_all(
             WRONG_INDEX_ENTRY,
             offsets.wrong(),
@@ -221,7 +221,7 @@ def list_batches(files: SegmentFiles, base_offset: int, offset_from: int, offset
 def _entries(
     read: Callable[[], bytes], name: str, layout: list[tuple[str, str]], work: SegmentWork, facts: SegmentScan
 ) -> Ints:
-    """Return the entries of an index. An unreadable file is a problem; of a closed segment, so is an incomplete one."""
+    """Return the entries of an index. An unreadable file is a problem; so is an incomplete file of a closed segment."""
     try:
         content = read()
     except FileNotFoundError:
@@ -237,7 +237,7 @@ def _entries(
 
 
 def _aborted_entries(files: SegmentFiles, work: SegmentWork, facts: SegmentScan) -> AbortedEntries:
-    """Return the entries of the transaction index; a missing file has none. A malformed one is a problem of its own."""
+    """Return the entries of the transaction index; a missing file has none. A malformed file is a problem."""
     nothing = AbortedEntries((), 0, 0)
     try:
         content = files.transaction_index()
@@ -259,8 +259,8 @@ def _aborted_entries(files: SegmentFiles, work: SegmentWork, facts: SegmentScan)
 class _OrderCheck:
     """Checks of offsets and epochs from one batch to the next.
 
-    The batch after it shows whether a batch's offset is wrong, or batches before it are missing. So the last batch of a
-    table waits for the next table.
+    Only the next batch shows whether a batch's offset is wrong, or batches before it are missing. So the last batch of
+    a table waits for the next table.
     """
 
     def __init__(self, work: SegmentWork, facts: SegmentScan) -> None:
@@ -277,14 +277,14 @@ class _OrderCheck:
         self._waiting_marks = np.empty(0, np.bool_)
 
     def damaged(self, damage: Damage) -> None:
-        work, where = self._work, self._end()
+        work, where = self._work, self._end_of_last()
         if damage.is_end and work.next_offset < 0 and damage.reason == "cut off":
             self._facts.add(TORN_TAIL, where, f"after offset {where} comes part of a batch")
         elif not self._after_damage:
             self._facts.add(CORRUPT_BATCH, where, f"position {damage.position}: {damage.reason}")
         self._after_damage = self.was_damaged = True
 
-    def add(self, found: Batches) -> None:
+    def add(self, found: CheckedBatches) -> None:
         table, is_right, _ = found
         wrong = table[~is_right]
         self._facts.add_all(
@@ -294,10 +294,10 @@ class _OrderCheck:
         follows_damage[0], follows_damage[1:] = self._after_damage, ~is_right[:-1]
         self._after_damage = not is_right[-1]
         self.was_damaged = self.was_damaged or len(wrong) > 0
-        self._take(table[is_right], follows_damage[is_right], is_last=False)
+        self._check_table(table[is_right], follows_damage[is_right], is_last=False)
 
     def finish(self) -> None:
-        self._take(self._waiting[:0], self._waiting_marks[:0], is_last=True)
+        self._check_table(self._waiting[:0], self._waiting_marks[:0], is_last=True)
         work, facts = self._work, self._facts
         facts.end_offset = self._next
         if work.next_offset < 0 or self._after_damage or self._next == work.next_offset:
@@ -311,10 +311,10 @@ class _OrderCheck:
         elif self._next >= work.gaps_to:
             facts.add(MISSING_BATCH, self._next, f"offsets {self._next} to {work.next_offset - 1} are not there")
 
-    def _end(self) -> int:
+    def _end_of_last(self) -> int:
         return int(self._waiting[-1, h.LAST_OFFSET]) + 1 if len(self._waiting) else self._next
 
-    def _take(self, table: Ints, marks: Bools, *, is_last: bool) -> None:
+    def _check_table(self, table: Ints, marks: Bools, *, is_last: bool) -> None:
         table, marks = np.concatenate([self._waiting, table]), np.concatenate([self._waiting_marks, marks])
         ready = len(table) if is_last else max(0, len(table) - 1)
         self._waiting, self._waiting_marks = table[ready:], marks[ready:]
@@ -324,7 +324,7 @@ class _OrderCheck:
             self._next = int(table[ready - 1, h.LAST_OFFSET]) + 1
 
     def _check_offsets(self, table: Ints, marks: Bools, ready: int) -> None:
-        """Check the first `ready` batches; the batches after them show what is wrong with them."""
+        """Check the first `ready` batches by the batches after them."""
         base, last = table[:, h.BASE_OFFSET], table[:, h.LAST_OFFSET]
         expected = np.concatenate([[self._next], last[:-1] + 1])
         fits_behind = np.zeros(len(table), np.bool_)  # the next batch begins where this one should have ended
@@ -358,7 +358,7 @@ class _OrderCheck:
             expected = np.maximum.accumulate(np.concatenate([[self._latest_epoch], epoch]))[:-1]
             wrong = epoch < expected
             self._latest_epoch = max(self._latest_epoch, int(epoch.max()))
-        if wrong.any() and not self._has_told_epoch:  # one report stands for all that follow
+        if wrong.any() and not self._has_told_epoch:  # one problem stands for all that follow
             self._has_told_epoch = True
             base, own, right = np.stack([table[:, h.BASE_OFFSET], epoch, expected], axis=1)[wrong][0].tolist()
             found = f"the batch has leader epoch {own}, by the leader epochs it is {right}"

@@ -88,13 +88,13 @@ class AuditedReplica:
     gaps_to: int = 0
     """Offsets below may be missing: a cleaner may have removed them."""
     compared_from: int = 0
-    """Below this offset replicas may differ, as each is cleaned at its own time."""
+    """Below this offset replicas may differ, because each is cleaned at its own time."""
     topic_id: str = ""
     epochs: tuple[tuple[int, int], ...] = ()
     known_to: int = 0
     """All epochs that begin below this offset are in `epochs`."""
     folder: str = ""
-    """The folder as visible from here; empty: the log is read through its broker."""
+    """The folder, if this machine sees it; empty: the log is read through its broker."""
     segments: tuple[AuditedSegment, ...] = ()
 
     @property
@@ -152,7 +152,7 @@ class AuditTables:
 
 
 def to_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
-    """Return rows as a DataFrame whose size Spark knows from the start, so that joins of small ones need no shuffle."""
+    """Return rows as a DataFrame. Spark knows its size from the start, so joins of small ones need no shuffle."""
     return spark.createDataFrame(to_arrow(rows, to_arrow_schema(StructType.fromDDL(schema))), schema)
 
 

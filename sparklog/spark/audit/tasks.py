@@ -1,8 +1,8 @@
-"""The tasks of an audit: they read segments, from the folder if it is visible, else through the broker.
+"""The tasks of an audit: they read segments, from the folder if the task sees it, else through the broker.
 
-A task reads the file as it is when the task opens it, not as it was when the work was planned. Records that were
-appended meanwhile are read too, so that a high watermark reported earlier lies within the file. The bytes of a segment
-that has been replaced are those of another one; the comparison therefore checks its identity once more.
+A task reads a file as it is when the task opens it, not as it was when the work was planned. It also reads records that
+were appended meanwhile, so a high watermark that was reported earlier lies within the file. A segment that was replaced
+meanwhile has other bytes, so the comparison checks its identity once more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from sparklog.spark.shipping import task_function
 LISTED_ROWS = 4096
 TASKS_PER_CORE = 4
 GONE = (BrokerNotAvailable, InvalidUpdateVersion, NotLeaderOrFollower, OffsetOutOfRange, UnknownTopicOrPartition)
-"""Errors if the segment is gone, the replica was moved, or its broker is gone: the next look tells which."""
+"""Errors if the segment is gone, the replica was moved, or its broker is gone. The next view shows which."""
 Row = dict[str, Any]
 
 
@@ -55,7 +55,7 @@ class SegmentAccess:
     """How tasks reach segments: in the folders that the driver saw, else through brokers."""
 
     owners: Mapping[str, LogDirOwner | None]
-    """Whose each log directory is, as the driver sees it."""
+    """The broker of each log directory, as the driver sees it."""
     client: Mapping[str, Any]
     """Keyword arguments of clients; empty for an audit of folders without brokers."""
 
@@ -93,7 +93,7 @@ def _in_tasks(
     reading = uuid4()
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _ = reading  # makes another plan of it: Spark would answer the same plan from the cache of an earlier reading
+        _ = reading  # makes it another plan: Spark would answer an equal plan from the cache of an earlier reading
         for batch in batches:
             for row in batch.to_pylist():
                 held: list[tuple[Any, ...]] = []
@@ -199,9 +199,9 @@ class FolderFiles:
 
 
 class BrokerFiles:
-    """Files of a segment, read through the Maintenance service of its broker, at the size that the broker described.
+    """Files of a segment, read through the Maintenance service of its broker, up to the size that the broker described.
 
-    Newer index entries of the segment that is still written are therefore left out. Implements SegmentFiles.
+    So newer index entries of the active segment are left out. Implements SegmentFiles.
     """
 
     def __init__(self, maintenance: Any, row: Row) -> None:

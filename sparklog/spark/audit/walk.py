@@ -1,8 +1,8 @@
-"""All batches of a `.log` file, in tables of headers, and its damage. The walk goes on after damage if possible.
+"""Walks all batches of a `.log` file, in tables of headers, and continues after damage if possible.
 
-If bytes are no batch, the offset index may know where a later batch begins: the walk goes on there, if the batch at
-that position is the one that the index names. Memory: a piece of `PIECE_BYTES` and a table of `TABLE_ROWS`, whatever a
-header claims. Python's time goes into one CRC for each batch; a compiled loop reads the headers.
+If bytes are no batch, the offset index may name the position of a later batch. The walk continues there, if the batch
+at that position is the one that the index names. Memory: a piece of `PIECE_BYTES` and a table of `TABLE_ROWS`, whatever
+a header claims. Python computes one CRC for each batch; a compiled loop reads the headers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Read = Callable[[int, int], bytes]
 _V2_CRC_FROM, _LEGACY_CRC_FROM = 21, 16
 
 
-class Batches(NamedTuple):
+class CheckedBatches(NamedTuple):
     """Whole batches, one after the other."""
 
     table: Ints
@@ -48,12 +48,13 @@ class Damage(NamedTuple):
     """Whether no batch was found after the damage."""
 
 
-Found = Batches | Damage
+Found = CheckedBatches | Damage
 
 
 def walk_all(read: Read, size: int, indexed: Ints) -> Iterator[Found]:
-    """Yield everything in the first `size` bytes. indexed: rows of offset and position, from the offset index.
+    """Yield all batches and damage in the first `size` bytes.
 
+    indexed: rows of offset and position, from the offset index
     Raises OSError.
     """
     position = 0
@@ -97,7 +98,7 @@ def _walk_from(read: Read, start: int, size: int) -> Generator[Found, None, tupl
     return None
 
 
-def _check_crcs(piece: bytes, table: Ints, start: int) -> Batches:
+def _check_crcs(piece: bytes, table: Ints, start: int) -> CheckedBatches:
     view = memoryview(piece)
     computed = [
         crc32c(view[position + _V2_CRC_FROM : position + size])
@@ -108,7 +109,7 @@ def _check_crcs(piece: bytes, table: Ints, start: int) -> Batches:
     is_right = np.array(computed, np.int64) == table[:, h.CRC]
     copied = table.copy()
     copied[:, h.POSITION] += start
-    return Batches(copied, is_right, _find_markers(piece, table))
+    return CheckedBatches(copied, is_right, _find_markers(piece, table))
 
 
 def _find_markers(piece: bytes, table: Ints) -> Ints:
@@ -121,7 +122,7 @@ def _find_markers(piece: bytes, table: Ints) -> Ints:
     return markers
 
 
-def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> Batches | None:
+def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> CheckedBatches | None:
     """Return a batch that is larger than a piece; None if the file ends within it."""
     if seen < HEADER_SIZE or start + int(row[h.SIZE]) > size:
         return None
@@ -135,7 +136,7 @@ def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> Bat
         position += len(data)
     table = row.reshape(1, -1).copy()
     table[0, h.POSITION] = start
-    return Batches(table, np.array([crc == row[h.CRC]]), np.array([h.NO_MARKER]))
+    return CheckedBatches(table, np.array([crc == row[h.CRC]]), np.array([h.NO_MARKER]))
 
 
 def _find_behind(read: Read, position: int, size: int, indexed: Ints) -> int | None:

@@ -1,6 +1,6 @@
 """Compaction of many partitions in one Spark job.
 
-    works ──▶ balance           bins of about as many bytes, one task each
+    works ──▶ balance           bins of about equal bytes, one task each
           ──▶ compact_in_task   partition by partition: keys into a map, then segments rewritten group by group
           ──▶ by shuffle        partitions with more keys than the map may hold (shuffle.py)
 
@@ -33,7 +33,7 @@ def compact(
     settings: CompactionSettings,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[CompactionOutcome]:
-    """Compact the partitions, and return their outcomes in no order. `say` gets lines on the progress."""
+    """Compact the partitions, and return their outcomes in no order. `say` is called with lines about the progress."""
     if not works:
         return []
     tasks = min(len(works), BINS_PER_CORE * spark.sparkContext.defaultParallelism)
@@ -48,9 +48,9 @@ def compact(
 
 
 def balance(works: Iterable[PartitionWork], bins: int) -> list[list[PartitionWork]]:
-    """Distribute the works over at most `bins` bins of about as many bytes; return the bins that are not empty.
+    """Distribute the works over at most `bins` bins of about equal bytes; return the bins that are not empty.
 
-    The largest work comes first, and each goes to the bin that is emptiest by then.
+    The largest work comes first; each work goes to the bin with the fewest bytes so far.
     """
     loads = [(0, number) for number in range(bins)]
     filled: list[list[PartitionWork]] = [[] for _ in range(bins)]

@@ -1,4 +1,4 @@
-"""Which record of a key is the newest: the keys of records, and the versions that order them (KIP-280).
+"""The keys of records, and the versions that decide which record of a key is the newest (KIP-280).
 
     compaction.strategy   a record's version
     offset                none: the offset alone
@@ -7,7 +7,7 @@
                           without such a header is older than all records with one
 
 Of two records of a key, the one with the greater version is newer; with equal versions, the one with the greater
-offset. Records of aborted transactions do not count. Only keys, and what versions are made of, are decoded.
+offset. Records of aborted transactions do not count. Only keys, and the columns of versions, are decoded.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
     finish    ─▶ expired tombstones that could not go before ─▶ set_cleaned_offset
 
 The order matters: a tombstone is removed only after the records that it deletes, so a run that dies between two groups
-brings no deleted record back. With versions, a tombstone may delete records that come after it. Tombstones then stay
+brings no deleted record back. With versions, a tombstone may delete records that come after it. Then tombstones stay
 while the groups are rewritten, and segments with expired tombstones are rewritten again once all groups are in place. A
-group of one segment in which nothing would change is left alone. Markers that are to be removed wait in the same way as
-tombstones; those of transactions with batches stay until a later pass.
+group of one segment without any change is not replaced. Markers that are to be removed wait like tombstones; the
+markers of transactions with batches stay until a later pass.
 
 Damaged bytes raise CorruptRecord or InvalidRecord, before their group is replaced.
 """
@@ -48,10 +48,10 @@ from sparklog.spark.segment_files import is_visible, read_segment
 
 LEASE_MS = 60_000
 SLOWEST_BYTES_PER_S = 5_000_000
-"""Slowest writing of a group for which its lease is long enough: nothing renews the lease while the file is written."""
+"""Slowest writing for which a group's lease is long enough: nothing renews the lease while the file is written."""
 Longs = NDArray[np.int64]
 Kept = Callable[[bytes], Longs]
-"""Maps whole batches to the offsets, in order, of their records that are not superseded; it may return others too."""
+"""Maps whole batches to the offsets, in order, of records that are not superseded; may return other offsets too."""
 
 
 class PartitionRewriter:
@@ -90,7 +90,7 @@ class PartitionRewriter:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether what was surveyed so far has batches of transactions."""
+        """Whether a segment surveyed so far has batches of transactions."""
         return self._survey.has_transactions
 
     def end_survey(self) -> AbortedRanges:
@@ -108,7 +108,7 @@ class PartitionRewriter:
         self._done.append(done)
 
     def _replace(self, group: Segments, kept: Kept, expired_ms: int) -> tuple[SegmentDescription, RewriteSummary]:
-        """Replace the group; return the segment then in its place, and the result for its batches."""
+        """Replace the group; return the new segment and the result for its batches."""
         if len(group) == 1 and (same := self._unchanged(group, kept, expired_ms)):
             return group[0], same
         log = self._work.log
@@ -175,7 +175,7 @@ class PartitionRewriter:
         return rewriter.result
 
     def _stage(self, lease: Lease, group: Segments, kept: Kept, expired_ms: int) -> RewriteSummary:
-        """Write the new segment to the lease's path if that is visible, else upload it."""
+        """Write the new segment to the lease's path if this machine sees it, else upload the segment."""
         rewriter = self._rewriter(group, expired_ms)
         batches = self._batches(rewriter, group, kept)
         if is_visible(self._work.log):

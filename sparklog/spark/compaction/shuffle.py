@@ -6,13 +6,13 @@
              ──▶ sorted             a partition's survivors go to one task, in offset order
              ──▶ rewritten          group by group of segments, as in task.py
 
-A partition's keys are read from the log start on, also those of records compacted before: its survivors are then
-exactly the newest offsets. Memory of the task that rewrites: 8 bytes for each survivor of one group of segments.
+A partition's keys are read from the log start on, also those of records compacted before, so its survivors are exactly
+the newest offsets. Memory of the task that rewrites: 8 bytes for each survivor of one group of segments.
 
 A task that meets a transaction reads on behind its segment until it knows which of its transactions were aborted.
 
-A key is known by its 128-bit hash, as in `records/key_map.py`. With the keys of each segment comes a note that all of
-them were read; if a note is missing, the partition is not touched. The note is a row with an offset below 0.
+A key is identified by its 128-bit hash, as in `records/key_map.py`. After the keys of each segment comes a note that
+all of them were read: a row with an offset below 0. If a note is missing, the partition is not changed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def compact_by_shuffle(
 
 
 def partitions_for(works: Sequence[PartitionWork]) -> int:
-    """Return how many shuffle partitions to spread the keys over, so that each is aggregated in memory, not on disk."""
+    """Return the number of shuffle partitions for the keys, so that each is aggregated in memory, not on disk."""
     segments = [segment for work in works for segment in work.plan.segments]
     rows = sum(min(segment.next_offset - segment.base_offset, segment.size_bytes) for segment in segments)
     return min(1 + rows // ROWS_OF_PARTITION, MOST_PARTITIONS)
@@ -106,7 +106,10 @@ def read_keys(spark: SparkSession, works: Sequence[PartitionWork], settings: Com
 
 
 def segment_rows(works: Sequence[PartitionWork], number: int, index: int, settings: CompactionSettings) -> Batches:
-    """Yield the rows of one segment. The last says whether it could be read; if not, the rewriting finds out why."""
+    """Yield the rows of one segment.
+
+    The last row tells whether it could be read; if not, the rewriting finds out why.
+    """
     note = -1 - index
     try:
         for records in _keyed_records(works[number], works[number].plan.segments[index], settings):
@@ -152,7 +155,7 @@ def _rewriting(works: Sequence[PartitionWork], settings: CompactionSettings) -> 
 def rewrite_sorted(
     work: PartitionWork, settings: CompactionSettings, maintenance: Maintenance, offsets: Iterable[Longs]
 ) -> CompactionOutcome:
-    """Rewrite a partition and return the outcome, which has any error.
+    """Rewrite a partition and return the outcome; an error becomes the outcome.
 
     offsets: the notes of its segments, which are below 0, then its survivors, in order
     """
@@ -179,7 +182,7 @@ def _keep_all(kept: Longs, _: bytes) -> Longs:
 
 
 class SortedOffsets:
-    """Sorted offsets that come array by array."""
+    """A sorted sequence of offsets that arrives in arrays."""
 
     def __init__(self, arrays: Iterable[Longs]) -> None:
         self._arrays = iter(arrays)
@@ -202,7 +205,7 @@ class SortedOffsets:
 
 
 def _check_notes(work: PartitionWork, settings: CompactionSettings, notes: Longs) -> None:
-    """Raise the error of a segment whose keys could not be read, or InvalidUpdateVersion if it now can be read."""
+    """Raise the error of a segment whose keys could not be read, or InvalidUpdateVersion if it can be read now."""
     segments = work.plan.segments
     missing = set(range(len(segments))) - {-1 - note for note in notes.tolist()}
     for index in sorted(missing):

@@ -1,11 +1,12 @@
 """The facts that a compaction needs before it rewrites a range of segments, from batch headers and markers.
 
-ends            the last offset of each segment: a replacement must show it
-last batches    of each producer that the broker knows: they stay, if only as headers, so that the broker recognizes
-                what the producer sends again, and fences older epochs. If the producer has no batch with records in
-                its newest epoch, that is a marker of this epoch, as after each transaction of version 2
-transactions    which were aborted, and which markers have no batch left. A transaction may end behind the range:
-                the segments there are read on, up to the last stable offset, until all have ended
+ends            the last offset of each segment: a replacement must keep it
+last batches    of each producer that the broker knows. They stay, if only as headers, so that the broker recognizes
+                batches that the producer sends again, and fences older epochs. If the producer has no batch with
+                records in its newest epoch, its last batch is a marker of this epoch, as after each transaction of
+                version 2
+transactions    the aborted ones, and the markers without batches. A transaction may end behind the range: the survey
+                reads on, up to the last stable offset, until all transactions have ended
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class SegmentSurvey:
             self._ends[base_offset] = last_offset
 
     def take(self, base_offset: int, data: bytes) -> None:
-        """Follow a chunk of whole batches of the segment. Raises CorruptRecord."""
+        """Survey a chunk of whole batches of the segment. Raises CorruptRecord."""
         for table in header_tables(data):
             self.note_end(base_offset, int(table[-1, headers.LAST_OFFSET]))
             self._note_last_batches(data, table)
@@ -76,7 +77,7 @@ class SegmentSurvey:
             self._last_batches[producer] = max(tuple(batch), self._last_batches.get(producer, (-1, False, -1)))
 
     def resolve(self, partition: TopicPartition, chunks: Iterable[bytes], last_stable_offset: int) -> None:
-        """Follow the batches behind the range until its transactions have ended.
+        """Read the batches behind the range until its transactions have ended.
 
         Raises InvalidRecord if one of them has not ended below the last stable offset, and as `chunks` does.
         """
@@ -119,7 +120,7 @@ def transactions_in(
 
 
 def has_transactions(data: bytes) -> bool:
-    """Return whether whole batches have one that is part of a transaction, or a marker. Raises CorruptRecord."""
+    """Return whether a batch among whole batches is transactional, or a marker. Raises CorruptRecord."""
     return any(
         (table[table[:, headers.MAGIC] == MAGIC, headers.ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT)).any()
         for table in header_tables(data)

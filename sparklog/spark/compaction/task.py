@@ -1,7 +1,7 @@
 """Compaction of partitions whose keys fit in a task: one after the other, each with a map of its newest records.
 
-The first pass reads keys, without values, from the first dirty offset to the end. If that is the whole range, as in a
-first compaction, the survivors are known by their offsets, and the second pass reads no keys. Otherwise records below
+The first pass reads keys, without values, from the first dirty offset to the end. In a first compaction this is the
+whole range: then the survivors are known by their offsets, and the second pass reads no keys. Otherwise records below
 the first dirty offset are looked up by their keys as they are rewritten. From the first batch of a transaction on, keys
 are read in a pass of their own, once the markers have shown which transactions were aborted.
 

@@ -30,7 +30,7 @@ from sparklog.log.compaction import CompactionPlan
 from sparklog.log.description import LogDescription
 
 TOO_LARGE = "too large"
-"""The partition has more keys than a task may hold: nothing was done."""
+"""The partition has more keys than a task may hold: it is unchanged."""
 COMPACTED, UNCHANGED = "compacted", "unchanged"
 STALE, QUARANTINED, FAILED = "stale", "quarantined", "failed"
 BY_TASK, BY_SHUFFLE = "task", "shuffle"
@@ -90,7 +90,7 @@ class CompactionOutcome:
     cleaned_offset: int | None = None
     """All offsets below are clean now."""
     next_delete_horizon_ms: int | None = None
-    """When the first of the tombstones may be removed."""
+    """Time in ms when the first tombstone may be removed."""
     keys: int | None = None
     """Distinct keys: by task, of records not compacted before; by shuffle, of all records."""
     records_before: int = 0
@@ -128,7 +128,7 @@ REPORT_ARROW = pa.schema([(name, arrow_type) for name, (_, arrow_type) in _COLUM
 
 
 def outcome_of(work: PartitionWork, outcome: str, reason: str = "", how: str | None = None) -> CompactionOutcome:
-    """Return an outcome whose only figures are the bytes and segments before."""
+    """Return an outcome with the bytes and segments before as its only figures."""
     return CompactionOutcome(
         topic=work.log.partition.topic,
         partition=work.log.partition.partition,

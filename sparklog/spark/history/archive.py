@@ -1,19 +1,18 @@
 """Copies logs to an archive (archive_table.py), each offset once.
 
-    how far is the table ─▶ next slice ─▶ one Spark job: tasks read segments, write Parquet ─▶ one commit
+    table's progress ─▶ next slice ─▶ one Spark job: tasks read segments, write Parquet ─▶ one commit
             ▲                                                                                       │
             └───────────────────────────────────────────────────────────────────────────────────────┘
 
-A slice takes whole segments of all partitions, or what is left of them, about `slice_bytes` in all. A backlog of any
-size thus needs no more disk or time at once than one slice, and committed slices stay committed whenever the run dies.
-Within a task, records go from the segments' bytes through Arrow to Parquet; the JVM sees none of them.
+A slice takes whole segments of all partitions, or the rest of segments, about `slice_bytes` in all. So a backlog of any
+size needs no more disk or time at once than one slice, and committed slices stay committed if the run dies. Within a
+task, records go from the segments' bytes through Arrow to Parquet; the JVM sees none of them.
 
-- Files that a dead run left behind are in no commit: no reader opens them, and VACUUM removes them.
-- Two runs at once: the second commit is refused. That run removes its files and looks again at what is left.
-- A partition that cannot be read (a damaged batch, records that are gone) is left as it is, with the reason; the
-  others go on.
-- Offsets that compaction has removed, and those of aborted transactions and of markers, count as archived with the
-  slice that would contain them.
+- No commit names the files of a dead run: no reader opens them, and VACUUM removes them.
+- Of two runs at once, the second commit is refused. That run removes its files, and plans the rest anew.
+- A partition that cannot be read (a damaged batch, records that are gone) fails with the reason; the others go on.
+- Offsets that compaction has removed, and offsets of aborted transactions and markers, count as archived with the slice
+  that would contain them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, TableLocation, discard
-from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable, ConcurrentCommit
+from sparklog.spark.history.archive_table import FILE_SCHEMA, ArchiveTable, ConcurrentCommit
 from sparklog.spark.history.progress import Progress, TableRange, progress_of
 from sparklog.spark.shipping import task_function
 from sparklog.spark.source.filters import EVERYTHING
@@ -48,7 +47,7 @@ SLICE_BYTES = 4 << 30
 TASK_BYTES = 256 << 20
 """Bytes of segments that one task reads."""
 MOST_REFUSALS = 5
-"""Refused commits in a row after which a run gives way: another run does this work."""
+"""Refused commits in a row after which a run stops: another run does this work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ class ArchiveTarget:
 
     log: LogDescription
     offset_to: int
-    """Archive all offsets below; this one is at most the last stable offset."""
+    """Archive all offsets below this one, which is at most the last stable offset."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +64,7 @@ class CopyResult:
     """Result of a run for one partition."""
 
     archived: TableRange | None = None
-    """Offsets that the table has now, from this or any other run."""
+    """Offsets that the table has now, from any run."""
     records: int = 0
     files: int = 0
     size_bytes: int = 0
@@ -94,10 +93,12 @@ def archive(
     task_bytes: int = TASK_BYTES,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[TopicPartition, CopyResult]:
-    """Copy each partition to the table at `place`, up to the wanted offset; return what was copied of each.
+    """Copy each partition to the table at `place`, up to the target's offset; return the result of each.
 
-    The table is created if there is none. client: keyword arguments of the clients of `sparklog.client`. Raises
-    ConfigError if something else is at `place`, or the table cannot be written.
+    Creates the table if there is none.
+
+    client: keyword arguments of the clients of `sparklog.client`
+    Raises ConfigError if `place` holds something else, or the table cannot be written.
     """
     table = ArchiveTable.create(place)
     run = _ArchiveRun(table, {each.log.partition: each for each in wanted})
@@ -112,11 +113,11 @@ def archive(
         try:
             run.commit([each for each, _ in ranges], parts)
             refused = 0
-        except ConcurrentCommit as moved:
-            say(str(moved))
+        except ConcurrentCommit as concurrent:
+            say(str(concurrent))
             refused += 1
             if refused == MOST_REFUSALS:
-                run.give_way(str(moved))
+                run.give_way(str(concurrent))
         table.refresh()
     return run.copied
 
@@ -130,7 +131,7 @@ class _ArchiveRun:
         self.copied = {partition: CopyResult() for partition in wanted}
 
     def left(self) -> list[tuple[ArchiveTarget, int]]:
-        """Return each readable partition that the table lacks offsets of, with the first of them."""
+        """Return the readable partitions of which the table lacks offsets, each with the first missing offset."""
         found = []
         for partition, each in sorted(self._wanted.items()):
             copied = self.copied[partition]
@@ -177,7 +178,7 @@ class _ArchiveRun:
             copied.size_bytes += file.size_bytes
 
     def give_way(self, reason: str) -> None:
-        """Leave the rest to the other run, with `reason` as the error of its partitions."""
+        """Leave the remaining offsets to the other run; `reason` is the error of their partitions."""
         for each, _ in self.left():
             self.copied[each.log.partition].error = reason
 
@@ -188,9 +189,10 @@ class _ArchiveRun:
 
 
 def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> list[tuple[PartitionRange, int]]:
-    """Return what is left of segments of each partition, oldest first, as ranges with their approximate bytes.
+    """Return the next ranges to copy, oldest segments first, with their approximate bytes.
 
-    The sizes add up to at most `limit_bytes`, but what is left of one segment is taken in any case.
+    Each range is of whole segments, or of the rest of a segment. The bytes add up to at most `limit_bytes`, but there
+    is at least one range.
     """
     ranges: list[tuple[PartitionRange, int]] = []
     total = 0
@@ -213,7 +215,7 @@ def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> l
 
 
 def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]) -> ReadOptions:
-    """Return the options of a read of these partitions' committed records that fails rather than skip some."""
+    """Return the options of a read of these partitions' committed records; the read fails if records are lost."""
     security = {name: client[name] for name in (key.replace(".", "_") for key in SECURITY_KEYS) if name in client}
     return ReadOptions(
         selection=Assign(frozenset(partitions)),
@@ -250,12 +252,12 @@ def plan_copies(options: ReadOptions, ranges: Sequence[PartitionRange], count: i
 def copy_task(task: Task, *, place: TableLocation, options: ReadOptions) -> _TaskFiles:
     """Write the records of a task as files of the archive, in a Spark task; return the files.
 
-    If that fails, the files are removed, and the error is returned instead.
+    If that fails, remove the files, and return the error instead.
     """
     partition = task.partition
     writing = DatedFiles(place, partition)
     try:
-        for rows in read_task(task, options, IN_FILES):
+        for rows in read_task(task, options, FILE_SCHEMA):
             writing.add(rows)
         return _TaskFiles(partition=partition, files=writing.finish())
     except (SparklogError, OSError, pa.ArrowException) as error:

@@ -8,7 +8,7 @@ On a local disk a file and its folder are flushed before the file counts as writ
 log.
 
 A table is local (a path or ``file://``), or at a URI that `deltalake` supports. `deltalake` takes the settings of an
-object store (AWS_REGION …) from the environment. Only such a URI loads `deltalake` here.
+object store (AWS_REGION …) from the environment. This module loads `deltalake` only for such a URI.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ _DAY_BEFORE, _DAY_AFTER = date.min.toordinal() - 1 - _EPOCH_DAY, date.max.toordi
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """Location of a table: an absolute path or a URI, as it must mean the same in every process. Raises ConfigError."""
+    """Location of a table: an absolute path or a URI, the same in every process.
+
+    Raises ConfigError for a relative path.
+    """
 
     uri: str
 
@@ -71,7 +74,7 @@ class TableLocation:
         return pafs.PyFileSystem(DeltaStorageHandler(self.uri))
 
     def flush(self, path: str) -> None:
-        """Make a finished file, and its name, survive a power cut. Stores that are not local do that themselves."""
+        """Flush a finished file and its name to a local disk. Other stores are durable by themselves."""
         if self.folder is None:
             return
         fs, whole = LocalFs(), Path(self.folder, path)
@@ -96,7 +99,7 @@ class ArchivedFile:
     offset_first: int
     offset_last: int
     timestamp_first: datetime | None
-    """The earliest timestamp; None if it is outside the years 1 to 9999. `timestamp_last` is the latest, likewise."""
+    """The earliest timestamp; None if it is outside of the years 1 to 9999. The same holds for `timestamp_last`."""
     timestamp_last: datetime | None
 
 
@@ -163,7 +166,7 @@ class DatedFiles:
             self._finish(next(number for number, day in self._days.items() if day.writer is not None))
 
     def finish(self) -> list[ArchivedFile]:
-        """Complete all files, put them on the disk, and return them."""
+        """Complete and flush all files, and return them."""
         for number in list(self._days):
             self._finish(number)
         return self._done
@@ -204,14 +207,14 @@ class DatedFiles:
                 records=day.records,
                 offset_first=day.offset_first,
                 offset_last=day.offset_last,
-                timestamp_first=_datetime_of(day.time_first),
-                timestamp_last=_datetime_of(day.time_last),
+                timestamp_first=datetime_of(day.time_first),
+                timestamp_last=datetime_of(day.time_last),
             )
         )
 
 
 def discard(place: TableLocation, paths: Iterable[str]) -> None:
-    """Remove files that no commit names; files that cannot be removed are left to VACUUM."""
+    """Remove files that no commit names. VACUUM removes those that cannot be removed here."""
     fs = place.files()
     for path in paths:
         with contextlib.suppress(OSError):
@@ -256,7 +259,8 @@ def _note_rows(day: _DayRows, rows: pa.RecordBatch) -> None:
     day.time_first, day.time_last = min(day.time_first, first), max(day.time_last, last)
 
 
-def _datetime_of(time_us: int) -> datetime | None:
+def datetime_of(time_us: int) -> datetime | None:
+    """Return a timestamp as a datetime in UTC; None if it is beyond the range of datetime."""
     try:
         return _EPOCH + timedelta(microseconds=time_us)
     except OverflowError:

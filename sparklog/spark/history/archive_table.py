@@ -40,16 +40,16 @@ from sparklog.spark.spark_api import arrow_schema
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 DATE = "date"
-IN_FILES = StructType([StructField(name, TYPES[name]) for name in COLUMNS])
+FILE_SCHEMA = StructType([StructField(name, TYPES[name]) for name in COLUMNS])
 """Columns in a file: Delta keeps the date, by which the table is partitioned, outside of the files."""
-SCHEMA = StructType([*IN_FILES.fields, StructField(DATE, DateType())])
+SCHEMA = StructType([*FILE_SCHEMA.fields, StructField(DATE, DateType())])
 _DELTA_SCHEMA = Schema.from_arrow(arrow_schema(SCHEMA))
 REPLACE_ATTEMPTS = 10
-"""How often a commit that replaces files begins anew because another writer was first."""
+"""Attempts of a commit that replaces files, if another writer is first."""
 
 
 class ConcurrentCommit(SparklogError):
-    """Another run has archived some of the same partitions meanwhile: look up the table's progress again."""
+    """Another run has committed some of the same partitions or files meanwhile: read the table's progress again."""
 
 
 class ArchiveTable:
@@ -126,7 +126,7 @@ class ArchiveTable:
         )
 
     def replace(self, old: Sequence[FilePart], new: Iterable[ArchivedFile]) -> int:
-        """Put new files with the same records in the place of old ones, in one commit; return the table's version.
+        """Replace old files by new ones with the same records, in one commit; return the table's version.
 
         Streams from the table see no change. Raises ConcurrentCommit if another writer has removed one of the old
         files, or commits all the time, and ConfigError for any other failure.
@@ -139,8 +139,8 @@ class ArchiveTable:
             if gone := [file.path for file in old if file.path not in paths]:
                 raise ConcurrentCommit(f"archive {self.place.uri}: another writer has replaced {gone[0]}")
             try:
-                # No retries: delta-rs would not see that a concurrent commit has removed a file too, if that changed no
-                # data either, and would put the records into the table twice.
+                # No retries: delta-rs would not notice a concurrent commit that has removed the same file without
+                # changing data, and the table would have the records twice.
                 return self._commit([*removed, *added], [], retries=0)
             except ConcurrentCommit:
                 self.refresh()
@@ -177,8 +177,8 @@ class ArchiveTable:
     ) -> list[FilePart]:
         """Return the files that may hold records of a partition, by their statistics; sorted by offset.
 
-        The records are at offsets from `offset_from` to before `offset_to`, and no older than `since` and no newer than
-        `before`, if given.
+        The records are at offsets from `offset_from` to before `offset_to`. If given, `since` is their earliest
+        timestamp and `before` their latest.
         """
         adds = self._adds()
         wanted = _may_hold(adds, "topic", partition.topic, partition.topic)

@@ -1,12 +1,12 @@
 """The tasks of a read with ``readMode = history`` (planned in plan.py).
 
     ArchiveTask    offsets of one partition from the archive's Parquet files, in order
-    LogTask        offsets from the log, as any read; offsets that retention has trimmed since the plan was made are in
-                   the archive by now, and are read from there, then from the log again, as often as that happens
+    LogTask        offsets from the log, as in any read. Offsets that retention has trimmed since the plan are in the
+                   archive by now: the task reads them there, then continues in the log, as often as that happens
 
-Files are read a batch of rows at a time, and only row groups that may hold some of the offsets. Files that overlap, as
-those of different days do if timestamps are out of order, are merged by offset. Files that others have rewritten
-(OPTIMIZE) hold other partitions too, in any order: the wanted rows are selected, and keep their order.
+Files are read a batch of rows at a time, and only row groups that may hold some of the offsets. Files of different days
+overlap if timestamps are out of order; overlapping files are merged by offset. Files that other tools have rewritten
+(OPTIMIZE) hold several partitions in any order: the partition's rows are selected, and keep their order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sparklog.spark.spark_api import arrow_schema
 ROWS = 1 << 16
 """Most rows at once, of all files that are merged together."""
 FEWEST_ROWS = 1 << 10
-"""Rows at once that each merged file may have in any case; fewer if they are large."""
+"""Rows at once that each merged file may have at least; fewer if the rows are large."""
 BYTES = WAITING_BYTES
 """Approximate bytes at once, of all files that are merged together."""
 _SCHEMA = arrow_schema(table_schema(include_headers=True))
@@ -60,7 +60,7 @@ class ArchiveTask(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class LogTask(InputPartition):
-    """A task that reads from the log, and the archive to which its records may move."""
+    """A task that reads the log, and the archive to which retention may move its records."""
 
     task: Task
     place: TableLocation | None
@@ -154,7 +154,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
         ready, following = [], []
         for head, stream in heads:
             offsets = head.column("offset").to_numpy()
-            # the batch that ends at the bound is taken whole, so that the loop ends even if rows are unsorted
+            # take whole the batch that ends at the bound: so the loop ends even if rows are unsorted
             count = len(offsets) if offsets[-1] == bound else int(np.searchsorted(offsets, bound, "right"))
             ready.append(head.slice(0, count))
             following.append((head.slice(count) if count < len(offsets) else next(stream, None), stream))
@@ -165,7 +165,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 
 
 def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield records from the log, and from the archive those that have moved there meanwhile."""
+    """Yield records from the log, and from the archive those that retention has moved meanwhile."""
     strict = replace(options, fail_on_data_loss=True)
     left = PartitionRange(task.partition, *_task_offsets(task.task))
     log = _from_log(task.task, strict, columns)
@@ -189,7 +189,7 @@ def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> It
 def _rest_of_log(
     task: Task, left: PartitionRange, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Return the records at the remaining offsets of a task, from wherever the log has them now."""
+    """Return the records at the remaining offsets of a task, from their present place in the log."""
     if left.size <= 0:
         return iter(())
     if isinstance(task, FilesTask):

@@ -1,17 +1,17 @@
 """A Delta table of the newest record of each key of a compacted topic.
 
-    log, from where the table is to the last stable offset ─▶ newest record of each key ─▶ MERGE ─▶ progress
+    log, from the table's progress to the last stable offset ─▶ newest record of each key ─▶ MERGE ─▶ progress
     key, value, partition int, offset bigint, timestamp timestamp
 
-A tombstone deletes its key's row. A row has its record's offset, and gives way to a greater one only. So a run that
-died between MERGE and progress is repeated without harm: the next run reads from the same offset, at least as far.
+A tombstone deletes its key's row. A row has its record's offset; only a record with a greater offset replaces it. So a
+run that died between MERGE and progress does no harm: the next run reads from the same offset, at least as far.
 
-A run that is behind another one would bring back keys that the other has deleted. Therefore each MERGE numbers itself
-by Delta's `txn`, as one more than the number that the table had before the run looked at the log: Delta does nothing if
-another MERGE has that number.
+A run that is behind another one could bring back keys that the other has deleted. So each MERGE has a number in Delta's
+`txn`: one more than the table's number before the run described the logs. If another MERGE has that number already,
+Delta does nothing.
 
-Compaction may remove a tombstone that the table has not seen. So a partition that was compacted, or deleted, beyond the
-table's progress is read as a whole, and keys that it does not have any more are deleted.
+Compaction may remove a tombstone that the table has not seen. If a partition was compacted, or trimmed, beyond the
+table's progress, the run reads it as a whole, and deletes keys that it no longer has.
 
 This module loads `deltalake`.
 """
@@ -40,7 +40,7 @@ RUN_APP = "sparklog/latest"
 
 
 class ConcurrentMerge(SparklogError):
-    """Another run has changed the table since this one looked at it."""
+    """Another run has changed the table since this one opened it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +50,9 @@ class MergeRange:
     log: LogDescription
     offset_from: int
     offset_to: int
-    """This one is at most the last stable offset."""
+    """At most the last stable offset."""
     is_whole: bool
-    """Whether these are all records of the partition: keys without one are deleted."""
+    """Whether these are all records of the partition: then keys without a record are deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +99,12 @@ class LatestTable:
     def merge(
         self, spark: SparkSession, parts: Sequence[MergeRange], options: Mapping[str, str]
     ) -> dict[TopicPartition, MergeCounts]:
-        """Merge parts of one topic; return what came of each.
+        """Merge ranges of one topic; return the result of each partition.
 
         options: of the Spark source, for servers, security and types
         Raises ConcurrentMerge, ConfigError, and errors of Spark.
         """
-        session = spark.newSession()  # its settings are no other run's
+        session = spark.newSession()  # with settings of its own
         newest = newest_records(session, parts, options).persist()
         try:
             counts = _count_merged(newest)
@@ -116,7 +116,7 @@ class LatestTable:
 
     def _merge(self, session: SparkSession, newest: DataFrame, whole: Sequence[int]) -> None:
         if self._progress is None:
-            # Not by DeltaTable.create: that looks for a catalog, which makes a folder of its own.
+            # Not by DeltaTable.create, which looks up a catalog, and the catalog creates a folder.
             empty = session.createDataFrame([], newest.schema).write.format("delta").mode("append")
             empty.option("delta.autoOptimize.autoCompact", "true").save(self.path)
         session.conf.set("spark.databricks.delta.write.txnAppId", RUN_APP)
@@ -136,7 +136,7 @@ class LatestTable:
 
 
 def newest_records(session: SparkSession, parts: Sequence[MergeRange], options: Mapping[str, str]) -> DataFrame:
-    """Return the newest record of each key of these parts; records without a key are left out."""
+    """Return the newest record of each key in these ranges; leave out records without a key."""
     ends = {each.log.partition: (each.offset_from, each.offset_to) for each in parts}
     topic = parts[0].log.partition.topic
     rows = (
@@ -165,7 +165,7 @@ def _count_merged(newest: DataFrame) -> dict[int, MergeCounts]:
 
 
 def _commit_progress(path: str, parts: Sequence[MergeRange]) -> None:
-    """Note the progress, unless another run has come further meanwhile. Raises ConcurrentMerge and ConfigError."""
+    """Commit the progress, unless another run has come further. Raises ConcurrentMerge and ConfigError."""
     table = DeltaTable(path)
     progress = _progress(path, table)
     transactions = []

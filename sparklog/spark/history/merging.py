@@ -1,13 +1,12 @@
-"""Merges small files of an archive (archive_table.py), so that runs a minute apart do not fill it with them.
+"""Merges small files of an archive (archive_table.py): frequent runs of the job leave many of them.
 
-Only files of one partition and one day that follow one another are merged, in the order of their offsets: readers rely
-on this order (plan.py: `first_since`). As the records stay the same, streams from the table see no change, and readers
-that have planned on the old files still find them until VACUUM.
+Only adjacent files of one partition and one day are merged, in the order of their offsets: readers rely on this order
+(plan.py: `first_since`). The records stay the same, so streams from the table see no change, and readers that have
+planned with the old files find them until VACUUM.
 
-`choose` goes from the newest file back, and takes files into a group that are tiny, or no larger than those in it
-together. A group of `FEWEST` or more is merged. A merged file thus waits until the files after it are as large as
-itself, so that a record is written again only as often as its file has doubled, and about `FEWEST` small files of a day
-remain.
+`choose` goes from the newest file back. It adds a file to the group if the file is tiny, or no larger than the group so
+far. A group of `FEWEST` files or more is merged. So a merged file waits until the files after it are as large as
+itself. A record is rewritten only as often as its file doubles, and about `FEWEST` small files of a day remain.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ FEWEST = 16
 SMALL_BYTES = 64 << 20
 """Files that are larger are left as they are."""
 TINY_BYTES = 1 << 20
-"""To write this much again costs no more than a file does."""
+"""Rewriting this much costs no more than keeping a file."""
 GROUP_BYTES = 128 << 20
 RUN_BYTES = 1 << 30
-"""Bytes of files that one call merges: the rest has to wait, so that fresh records do not."""
+"""Bytes of files that one call merges. Other files wait, so that fresh records do not."""
 _ALL_OFFSETS = (0, (1 << 63) - 1)
 
 
@@ -54,7 +53,7 @@ class MergeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MergeOutcome:
-    """What a task has made of a group, or its error."""
+    """The files that a task has written for a group, or its error."""
 
     group: MergeGroup
     files: list[ArchivedFile] = field(default_factory=list)
@@ -69,7 +68,7 @@ def merge_small_files(
 ) -> dict[TopicPartition, int]:
     """Merge small files of these partitions in one commit; return how many files of each were merged into others.
 
-    If another writer has removed one of them meanwhile, nothing is done, and said. Raises ConfigError if the table
+    If another writer has removed one of them meanwhile, do nothing, and tell `say`. Raises ConfigError if the table
     cannot be read or written.
     """
     table = ArchiveTable.open(place)

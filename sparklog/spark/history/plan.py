@@ -4,24 +4,24 @@
                                                                                └─▶ from there on: the log, as any read
 
 This order leaves no gap: records that leave the log after its look-up have been archived before. The end of the archive
-is looked up once, and is the boundary for every task; an overlap with the log does not matter. Records that the log
-loses while the read runs are in the archive by then, where their task finds them (archived.py).
+is looked up once, and is the boundary for every task; an overlap with the log does no harm. Records that leave the log
+while the read runs are in the archive by then, and their task reads them there (archived.py).
 
 Starting and ending positions refer to archive and log together: `earliest` is where the archive begins; timestamps are
 looked up in the archive first. Only files whose statistics allow for wanted records are opened.
 
-A record has the same offset in archive and log. So the offsets in a stream's checkpoint mean the same whatever has
-moved: each trigger splits its range anew, and a trigger that runs again reads the same records from wherever they are.
+A record has the same offset in archive and log. So the offsets in a stream's checkpoint stay valid when records move:
+each trigger splits its range anew, and a trigger that runs again reads the same records from their present place.
 
 An archive that the read names must exist. An archive that only the topic names may not exist yet: the log is then the
-whole history. Loads `deltalake`; no other kind of read comes here.
+whole history. This module loads `deltalake`; no other kind of read imports it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import pyarrow.compute as pc
 
@@ -30,7 +30,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
 from sparklog.records.aborted import AbortedRanges
-from sparklog.spark.history.archive_files import TableLocation
+from sparklog.spark.history.archive_files import TableLocation, datetime_of
 from sparklog.spark.history.archive_table import ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, HistoryTask, LogTask, read_file
 from sparklog.spark.history.backlog import HistoryBacklog
@@ -44,7 +44,6 @@ from sparklog.spark.source.scan import Task, plan_tasks
 
 TASK_BYTES = 128 << 20
 """Bytes of Parquet that one task reads."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +57,10 @@ class ArchivedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPlan:
-    """What a read takes from archive and log."""
+    """The ranges that a read takes from archive and log."""
 
     names: Mapping[TopicPartition, ArchiveName]
-    pasts: Mapping[TopicPartition, ArchivedPart]
+    archived_parts: Mapping[TopicPartition, ArchivedPart]
     ranges: list[PartitionRange]
     older: list[PartitionRange]
     """The parts of the ranges that are read from the archive."""
@@ -70,8 +69,8 @@ class HistoryPlan:
     lost: list[str]
 
     def tasks(self, options: ReadOptions, lookup: Lookup, predicate: Predicate) -> tuple[list[ArchiveTask], list[Task]]:
-        """Return the tasks that read what `predicate` wants, from the archive and from the log."""
-        archived = list(plan_archive(options, self.pasts, self.older, predicate))
+        """Return the tasks that read the records that `predicate` allows, from the archive and from the log."""
+        archived = list(plan_archive(options, self.archived_parts, self.older, predicate))
         remaining = replace(options, min_partitions=max(0, options.min_partitions - len(archived)))
         return archived, plan_tasks(remaining, lookup, self.newer, predicate)
 
@@ -79,7 +78,7 @@ class HistoryPlan:
 def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> list[HistoryTask]:
     """Return the tasks of a batch read of archive and log.
 
-    Raises as any plan does, and ConfigError over the archive.
+    Raises as any plan does, and ConfigError for a wrong archive.
     """
     history = HistoryLookup(options, lookup)
     ranges, lost = batch_ranges(options, history)
@@ -87,7 +86,7 @@ def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> 
 
 
 def divide_history(options: ReadOptions, lookup: Lookup) -> HistoryPlan:
-    """Return what a batch reads, divided where the archive ends. Raises ConfigError over the archive."""
+    """Return the ranges of a batch, divided where the archive ends. Raises ConfigError for a wrong archive."""
     history = HistoryLookup(options, lookup)
     ranges, lost = batch_ranges(options, history)
     return history.divide(ranges, lost)
@@ -96,7 +95,7 @@ def divide_history(options: ReadOptions, lookup: Lookup) -> HistoryPlan:
 class HistoryLookup:
     """Lookup that answers for archive and log together, as of the last call of `bounds`. Implements Lookup.
 
-    A stream keeps it from trigger to trigger: tables are opened once, and then only told of new commits.
+    A stream keeps it from trigger to trigger: tables are opened once, and then load only new commits.
     """
 
     def __init__(self, options: ReadOptions, log: Lookup) -> None:
@@ -105,23 +104,25 @@ class HistoryLookup:
         self._names: dict[TopicPartition, ArchiveName] = {}
         self._logs: dict[TopicPartition, ReadableOffsets] = {}
         self._tables: dict[str, ArchiveTable] = {}
-        self._pasts: dict[TopicPartition, ArchivedPart] = {}
+        self._archived_parts: dict[TopicPartition, ArchivedPart] = {}
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, ReadableOffsets]:
         """Look at the log, then at the archive, and return where they begin and end together.
 
-        Raises as any lookup does, and ConfigError over the archive.
+        Raises as any lookup does, and ConfigError for a wrong archive.
         """
         self._logs = self._log.bounds(selection)
         self._names = _archive_names(self._options, self._log, self._logs)
         self._open_tables()
-        self._pasts = find_archived(self._names, self._tables)
-        return {partition: _union_bounds(log, self._pasts.get(partition)) for partition, log in self._logs.items()}
+        self._archived_parts = find_archived(self._names, self._tables)
+        return {
+            partition: _union_bounds(log, self._archived_parts.get(partition)) for partition, log in self._logs.items()
+        }
 
     def plan(
         self, ranges: Iterable[PartitionRange], predicate: Predicate, lost: Iterable[str] = ()
     ) -> list[HistoryTask]:
-        """Return the tasks that read ranges, after a call of `bounds`; report losses, these others included."""
+        """Return the tasks that read ranges, after a call of `bounds`. Report `lost` and further losses."""
         history = self.divide(ranges, lost)
         report_losses(history.lost, fail=self._options.fail_on_data_loss)
         archived, log = history.tasks(self._options, self._log, predicate)
@@ -132,11 +133,16 @@ class HistoryLookup:
         return tasks
 
     def divide(self, ranges: Iterable[PartitionRange], lost: Iterable[str] = ()) -> HistoryPlan:
-        """Return ranges divided where the archive ends, after a call of `bounds`, with these losses and others."""
+        """Return ranges divided where the archive ends, after a call of `bounds`, with `lost` and further losses."""
         whole = list(ranges)
-        older, newer, gaps = split_at_archive(whole, self._logs, self._pasts)
+        older, newer, gaps = split_at_archive(whole, self._logs, self._archived_parts)
         return HistoryPlan(
-            names=self._names, pasts=self._pasts, ranges=whole, older=older, newer=newer, lost=[*lost, *gaps]
+            names=self._names,
+            archived_parts=self._archived_parts,
+            ranges=whole,
+            older=older,
+            newer=newer,
+            lost=[*lost, *gaps],
         )
 
     def measure(self, ranges: Iterable[PartitionRange]) -> Mapping[TopicPartition, Backlog]:
@@ -147,7 +153,7 @@ class HistoryLookup:
         history = self.divide(ranges)
         backlogs = dict(measure(self._log, history.newer))
         for older in history.older:
-            files = self._pasts[older.partition].table.files(*older)
+            files = self._archived_parts[older.partition].table.files(*older)
             backlogs[older.partition] = HistoryBacklog(older, files, backlogs.get(older.partition))
         return backlogs
 
@@ -160,8 +166,8 @@ class HistoryLookup:
     def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
         found: dict[TopicPartition, int | None] = {}
         for partition, timestamp_ms in timestamps_ms.items():
-            if past := self._pasts.get(partition):
-                found[partition] = first_since(past, partition, timestamp_ms)
+            if part := self._archived_parts.get(partition):
+                found[partition] = first_since(part, partition, timestamp_ms)
         rest = {partition: time for partition, time in timestamps_ms.items() if found.get(partition) is None}
         return {**found, **self._log.offsets_for_times(rest)} if rest else found
 
@@ -184,7 +190,7 @@ class HistoryLookup:
         self._log.close()
 
     def _open_tables(self) -> None:
-        """Open the archives, and tell those that are open of new commits. Raises ConfigError."""
+        """Open the archives, and load new commits of those that are open. Raises ConfigError."""
         missing = []
         for uri in sorted({name.uri for name in self._names.values()}):
             if uri in self._tables:
@@ -197,34 +203,35 @@ class HistoryLookup:
             raise ConfigError(f"archive {', '.join(missing)}: there is no Delta table")
 
 
-def _union_bounds(log: ReadableOffsets, past: ArchivedPart | None) -> ReadableOffsets:
+def _union_bounds(log: ReadableOffsets, part: ArchivedPart | None) -> ReadableOffsets:
     """Return the bounds of archive and log together."""
-    if past is None:
+    if part is None:
         return log
-    begin, end = past.archived  # without a broker, the files' high watermark may lag
+    begin, end = part.archived  # without a broker, the files' high watermark may lag
     return ReadableOffsets(min(begin, log.log_start), max(end, log.high_watermark), max(end, log.first_unstable))
 
 
 def find_archived(
     names: Mapping[TopicPartition, ArchiveName], tables: Mapping[str, ArchiveTable]
 ) -> dict[TopicPartition, ArchivedPart]:
-    """Return the archived part of each partition that has one; tables: those that exist, by URI.
+    """Return the archived part of each partition that has one.
 
+    tables: those that exist, by URI
     Raises ConfigError if a table has another topic of that name.
     """
-    pasts = {}
+    archived_parts = {}
     for partition, name in names.items():
         table = tables.get(name.uri)
         archived = table.archived(partition, name.topic_id) if table else None
         if table and archived:
-            pasts[partition] = ArchivedPart(table=table, archived=archived, topic_id=name.topic_id)
-    return pasts
+            archived_parts[partition] = ArchivedPart(table=table, archived=archived, topic_id=name.topic_id)
+    return archived_parts
 
 
 def split_at_archive(
     ranges: Iterable[PartitionRange],
     logs: Mapping[TopicPartition, ReadableOffsets],
-    pasts: Mapping[TopicPartition, ArchivedPart],
+    archived_parts: Mapping[TopicPartition, ArchivedPart],
 ) -> tuple[list[PartitionRange], list[PartitionRange], list[str]]:
     """Split ranges at the end of the archive; return the parts below it, the parts from there on, and the losses.
 
@@ -234,7 +241,7 @@ def split_at_archive(
     for whole in ranges:
         partition, offset_from, offset_to = whole
         log_start = logs[partition].log_start
-        boundary = pasts[partition].archived.offset_to if partition in pasts else log_start
+        boundary = archived_parts[partition].archived.offset_to if partition in archived_parts else log_start
         if offset_from < boundary:
             older.append(PartitionRange(partition, offset_from, min(offset_to, boundary)))
         begin = max(offset_from, boundary)
@@ -249,15 +256,15 @@ def split_at_archive(
 
 def plan_archive(
     options: ReadOptions,
-    pasts: Mapping[TopicPartition, ArchivedPart],
+    archived_parts: Mapping[TopicPartition, ArchivedPart],
     ranges: list[PartitionRange],
     predicate: Predicate,
 ) -> Iterator[ArchiveTask]:
-    """Yield the tasks that read what `predicate` wants of these ranges from archives."""
+    """Yield the tasks that read from archives the part of these ranges that `predicate` allows."""
     wanted = split(narrow(ranges, predicate), options.max_records_per_partition)
     since, before = _interval_datetimes(predicate.timestamp_ms)
     files = [
-        pasts[each.partition].table.files(each.partition, each.offset_from, each.offset_to, since, before)
+        archived_parts[each.partition].table.files(each.partition, each.offset_from, each.offset_to, since, before)
         for each in wanted
     ]
     sizes = [sum(file.size_bytes for file in found) for found in files]
@@ -268,16 +275,16 @@ def plan_archive(
                 file for file in found if file.offset_first < piece.offset_to and file.offset_last >= piece.offset_from
             )
             if touched:
-                yield ArchiveTask(piece, pasts[each.partition].table.place, touched)
+                yield ArchiveTask(piece, archived_parts[each.partition].table.place, touched)
 
 
-def first_since(past: ArchivedPart, partition: TopicPartition, timestamp_ms: int) -> int | None:
+def first_since(part: ArchivedPart, partition: TopicPartition, timestamp_ms: int) -> int | None:
     """Return the first archived offset with a record at or after a timestamp; None if there is none."""
-    whole = PartitionRange(partition, *past.archived)
+    whole = PartitionRange(partition, *part.archived)
     since, _ = _interval_datetimes(Interval(low=timestamp_ms))
     first: int | None = None
-    fs = past.table.place.files()
-    for file in past.table.files(partition, whole.offset_from, whole.offset_to, since):
+    fs = part.table.place.files()
+    for file in part.table.files(partition, whole.offset_from, whole.offset_to, since):
         if first is not None and file.offset_first > first:
             break
         for rows in read_file(fs, file, whole, ("offset", "timestamp")):
@@ -307,11 +314,4 @@ def _archive_names(
 
 def _interval_datetimes(timestamp_ms: Interval) -> tuple[datetime | None, datetime | None]:
     """Return the interval's ends as datetimes; None for an end that is open, or beyond the range of datetime."""
-    return _datetime_of(timestamp_ms.low), _datetime_of(timestamp_ms.high)
-
-
-def _datetime_of(time_ms: int) -> datetime | None:
-    try:
-        return _EPOCH + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return None
+    return datetime_of(timestamp_ms.low * 1000), datetime_of(timestamp_ms.high * 1000)

@@ -1,13 +1,13 @@
-"""How far a Delta table has come in each partition of a topic, as transaction identifiers of Delta's protocol (`txn`).
+"""The progress of a Delta table in each partition of a topic, as transaction identifiers of Delta's protocol (`txn`).
 
-They survive OPTIMIZE, VACUUM and checkpoints, and reading them takes the table's newest checkpoint and the commits
-since, never its records:
+The identifiers survive OPTIMIZE, VACUUM and checkpoints. Reading them takes the table's newest checkpoint and the
+commits since, never its records:
 
     sparklog/<topic>-<n>              the offset up to which the table has the partition
     sparklog/<topic>-<n>/from         the offset from which the table has it
     sparklog/<topic>-<n>/<topic id>   the table has this topic, not another one of that name
-    sparklog/<topic>-<n>/epoch        the leader epoch of the last offset; another one there means that the log has lost
-                                      what the table has
+    sparklog/<topic>-<n>/epoch        the leader epoch of the last offset. If the log has another epoch there, it has
+                                      lost records that the table has
 
 Of two writers that advance the same partition from the same state, Delta refuses the second commit.
 """
@@ -52,7 +52,7 @@ class TableProgress:
     """The progress that a table had when it was loaded."""
 
     def __init__(self, table: DeltaTable, name: str, advice: str) -> None:
-        """`name` is what errors call the table; `advice` is what they say of a table that belongs to other records."""
+        """name: the table in error messages; advice: the remedy in errors about a table that holds other records."""
         self._table = table
         self._name = name
         self._advice = advice
@@ -73,8 +73,8 @@ class TableProgress:
     def archived_of(self, log: LogDescription) -> TableRange | None:
         """Return the offsets of a log that the table has; None if it has none.
 
-        Raises ConfigError if the table has another topic of that name, or records that the log has lost. Logs lose
-        records if a broker loses what it had not flushed, or by an unclean election; others take their place.
+        Raises ConfigError if the table has another topic of that name, or records that the log has lost. A log loses
+        records if a broker loses unflushed data, or by an unclean election; other records take their place.
         """
         archived = self.archived(log.partition, log.topic_id)
         if archived and (reason := self._loss(log, archived.offset_to)):
@@ -95,7 +95,7 @@ class TableProgress:
         return moved
 
     def _loss(self, log: LogDescription, offset_to: int) -> str:
-        """Return what shows that the log has lost records that the table has; empty if nothing does."""
+        """Return the evidence that the log has lost records that the table has; empty if there is none."""
         if offset_to > log.log_end_offset:
             return f"the log ends at {log.log_end_offset}"
         before = self._table.transaction_version(f"{_APP}/{log.partition}/epoch")

@@ -2,8 +2,8 @@
 
 A classic group writes a whole generation in one record. A group of the new protocol (KIP-848) has two records for each
 member: its description (5) and its current assignment (8), which names topics by id. Both kinds yield the members,
-their clients and their partitions. A commit does not name the member that made it. It is ascribed to the member that
-had the partition then, or to no member if none had it (simple consumers, `sparklog groups reset-offsets`).
+their clients and their partitions. A commit does not name its member. It is ascribed to the member that owned the
+partition then, or to no member if none did (simple consumers, `sparklog groups reset-offsets`).
 """
 
 from __future__ import annotations
@@ -51,26 +51,28 @@ class PartitionGroups:
     def take(self, key: bytes, value: bytes | None, place: RecordPosition) -> bool:
         """Take a record, and return whether it describes members. Log and skip a record that cannot be read."""
         try:
-            return self._take(key, value, place)
+            return self._apply_record(key, value, place)
         except (ValueError, struct.error, KeyError) as error:
             logger.warning("the record at offset %d cannot be read: %s", place.offset, error)
             return False
 
-    def _take(self, key: bytes, value: bytes | None, place: RecordPosition) -> bool:
+    def _apply_record(self, key: bytes, value: bytes | None, place: RecordPosition) -> bool:
         kind, names = read_key(key, OFFSETS_TOPIC)
         if names is None or kind not in (CLASSIC_GROUP, CONSUMER_MEMBER, CURRENT_ASSIGNMENT):
             return False
         fields = None if value is None else read_value(value, OFFSETS_TOPIC[kind][1])[1]
         if kind == CLASSIC_GROUP:
-            self._put(self._classic, names["group"], fields and _classic_members(names["group"], fields, place))
+            self._put_or_remove(
+                self._classic, names["group"], fields and _classic_members(names["group"], fields, place)
+            )
             return True
         table = self._members if kind == CONSUMER_MEMBER else self._current
         read = _consumer_member if kind == CONSUMER_MEMBER else _current_assignment
-        self._put(table, (names["groupId"], names["memberId"]), fields and read(fields, place))
+        self._put_or_remove(table, (names["groupId"], names["memberId"]), fields and read(fields, place))
         return True
 
     @staticmethod
-    def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
+    def _put_or_remove(table: dict[Any, Any], key: Any, value: Any) -> None:
         if value is None:
             table.pop(key, None)
         else:
@@ -89,7 +91,7 @@ class PartitionGroups:
             }  # fmt: skip
 
     def owners(self, names: TopicNames) -> pa.Table:
-        """Return which member has which partition, with the schema OWNERS."""
+        """Return the owner of each partition, with the schema OWNERS."""
         rows = {
             (row["group_id"], each["topic"] or names.get(each["topic_id"]), partition): row
             for row in self.rows()

@@ -1,15 +1,15 @@
-"""A partition of the offsets topic, read by one task: which records count, and their bytes.
+"""Reads a partition of the offsets topic in a task: the records that count, and their bytes.
 
-    survey     reads batch headers: where each transaction ended and how, the offset below which all have ended, and
+    survey     reads batch headers: where and how each transaction ended, the offset below which all have ended, and
                whether any record is missing
     records    the records that count, as columns, in log order
 
 Offsets that were committed in a transaction count once the transaction is committed. Offsets of an aborted transaction
 are skipped, as a coordinator skips them. A slice ends before the first transaction that has not ended.
 
-Batches come from the partition's folder if it is visible from the task, else through the RPC ReadSegment. Both go by
-offsets, so compaction may replace segments meanwhile: if a segment has changed, the log is described again, and the
-read goes on at its offset.
+Batches come from the partition's folder if the task sees it, else through the RPC ReadSegment. Both reads go by
+offsets, so compaction may replace segments meanwhile: if a segment has changed, the read describes the log again, and
+continues at its offset.
 
 A slice that is added to an earlier state must be complete. Otherwise compaction may have removed a tombstone since the
 survey, and the state keeps a deleted key. For such a slice, `records` checks the batches that it reads, and raises
@@ -50,11 +50,11 @@ _INDEX_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 
 
 class SliceCompacted(SparklogError):
-    """Records of a slice have been compacted away since its survey."""
+    """Compaction has removed records of a slice since its survey."""
 
 
 class MarkerPosition(NamedTuple):
-    """The end of a producer's transaction."""
+    """The place of a marker, which ends a producer's transaction."""
 
     offset: int
     is_commit: bool
@@ -74,7 +74,7 @@ class PartitionSlice:
     folder: str | None
     """The partition's folder; None if the driver does not see it."""
     owner: LogDirOwner | None = None
-    """Whose log directory the folder is in, as the driver sees it."""
+    """The broker whose log directory has the folder, as the driver sees it."""
     client: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the clients, for reads through the broker; empty if there is none."""
     markers: Markers = field(default_factory=dict)
@@ -94,15 +94,15 @@ class SliceSurvey(NamedTuple):
 
 
 def survey(slice_: PartitionSlice) -> SliceSurvey:
-    """Return what the headers of a slice, and the control batches in it, tell."""
+    """Return the facts in the batch headers and control batches of a slice."""
     markers: dict[int, list[MarkerPosition]] = {}
     begun: dict[int, int] = {}
-    seen = OffsetGapCheck(slice_.offset_from)
+    gaps = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
         for position, header in _batch_headers(data):
             if header.base_offset >= slice_.offset_to:
                 break
-            seen.take(header)
+            gaps.take(header)
             if header.is_control:
                 for record in iterate_records(data, position):
                     is_commit = int.from_bytes((record.key or b"")[2:4], "big") == COMMIT_MARKER
@@ -112,7 +112,7 @@ def survey(slice_: PartitionSlice) -> SliceSurvey:
                 begun.setdefault(header.producer_id, header.base_offset)
     offset_to = min([slice_.offset_to, *begun.values()])
     ended = {producer: tuple(each) for producer, each in markers.items()}
-    return SliceSurvey(slice_.partition.partition, offset_to, ended, seen.reaches(slice_.offset_to))
+    return SliceSurvey(slice_.partition.partition, offset_to, ended, gaps.reaches(slice_.offset_to))
 
 
 def records(slice_: PartitionSlice) -> Iterator[pa.RecordBatch]:
@@ -120,16 +120,16 @@ def records(slice_: PartitionSlice) -> Iterator[pa.RecordBatch]:
 
     Raises SliceCompacted, and the errors of `batches`.
     """
-    seen = OffsetGapCheck(slice_.offset_from)
+    gaps = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
         headers = [header for _, header in _batch_headers(data) if header.base_offset < slice_.offset_to]
         for header in headers:
-            seen.take(header)
+            gaps.take(header)
         transactions = [header for header in headers if header.is_transactional and not header.is_control]
         for batch in decode_batches(data, columns=COLUMNS, offset_from=slice_.offset_from, offset_to=slice_.offset_to):
             if batch.num_rows:
                 yield _committed_records(batch, transactions, slice_.markers)
-    if slice_.must_be_complete and not seen.reaches(slice_.offset_to):
+    if slice_.must_be_complete and not gaps.reaches(slice_.offset_to):
         raise SliceCompacted(f"{slice_.partition}: records below {slice_.offset_to} were compacted away meanwhile")
 
 

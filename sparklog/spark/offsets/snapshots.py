@@ -1,4 +1,4 @@
-"""Snapshots of the offsets topic that its coordinators load. Each task makes those of some partitions.
+"""Snapshots of the offsets topic that its coordinators load. Each task makes the snapshots of some partitions.
 
 Records of a partition go to its leader in offset order, encoded and sent as they come: a task holds a few thousand of
 them at a time.
@@ -85,7 +85,7 @@ def _install_snapshot(
     except SparklogError as error:
         return 0, f"{type(error).__name__}: {error}"
     finally:
-        for _ in rows:  # skip what is unread: the next partition's rows come after it
+        for _ in rows:  # skip unread rows: the next partition's rows come after them
             pass
 
 

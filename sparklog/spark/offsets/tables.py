@@ -1,14 +1,14 @@
-"""The Delta tables of the offsets topic, and the progress of each.
+"""The Delta tables of the offsets topic, each with its own progress.
 
     consumer_offsets_history   every commit and tombstone; appended to
     offsets_topic              the newest record of each key, as bytes; replaced with each run
-    consumer_offsets           what is committed now; from offsets_topic; replaced
+    consumer_offsets           the committed offsets; from offsets_topic; replaced
     group_members              the current members of groups; from offsets_topic; replaced
 
-Each table holds its own progress, in the user metadata of its newest commit: for each partition of the topic, the
-offset up to which the table has everything. So a run that dies leaves every table right as of some offset, and the next
-run goes on from there, each offset once. Two runs at the same time double nothing: both write the same number as
-Delta's transaction identifier, and Delta accepts one of them. If the metadata is gone (others have rewritten the table,
+The user metadata of a table's newest commit holds its progress: for each partition of the topic, the offset up to which
+the table has all records. So a run that dies leaves every table correct as of some offset, and the next run continues
+there, each offset once. Two runs at the same time write nothing twice: both write the same number as Delta's
+transaction identifier, and Delta accepts one of them. If the metadata is gone (other tools have rewritten the table,
 and its log has expired), the newest row of each partition gives the progress.
 """
 
@@ -32,14 +32,14 @@ from sparklog.log.epochs import NO_EPOCH
 
 HISTORY, NEWEST, OFFSETS, MEMBERS = "consumer_offsets_history", "offsets_topic", "consumer_offsets", "group_members"
 CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-"""Error classes of Delta: another writer has changed, or created, the table meanwhile."""
+"""Error classes of Delta if another writer has changed, or created, the table meanwhile."""
 _APP = "sparklog.offset_replay"
 _RECENT = 20
 """Number of newest commits that are searched first for a table's progress."""
 
 
 class ConcurrentRun(SparklogError):
-    """Another run has written to a table meanwhile: look up its progress again."""
+    """Another run has written to a table meanwhile: read its progress again."""
 
 
 class PartitionProgress(NamedTuple):
@@ -48,7 +48,7 @@ class PartitionProgress(NamedTuple):
     topic_id: str
     offset: int
     leader_epoch: int = NO_EPOCH
-    """Leader epoch of the record before that offset. If it is another one now, the log has lost what the table has."""
+    """Leader epoch of the record before that offset. If it differs now, the log has lost records that the table has."""
 
 
 Progress = Mapping[int, PartitionProgress]

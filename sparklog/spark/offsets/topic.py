@@ -1,4 +1,4 @@
-"""The offsets topic as tables, in tasks: each reads one partition in log order, a column at a time.
+"""The offsets topic as DataFrames. Each task reads one partition in log order, a column at a time.
 
     surveys(slices)            facts from batch headers: where transactions ended
     commits(slices)            every commit and tombstone, with its member: rows of COMMITS  -> consumer_offsets_history
@@ -31,7 +31,7 @@ from sparklog.spark.offsets.read import PartitionSlice, SliceSurvey, records, su
 from sparklog.spark.shipping import task_function
 
 _TIME = pa.timestamp("us", "UTC")
-_WHO = ("member_id", "client_id", "client_host")
+_MEMBER_COLUMNS = ("member_id", "client_id", "client_host")
 
 
 def _with_spark_times(schema: pa.Schema) -> pa.Schema:
@@ -40,9 +40,13 @@ def _with_spark_times(schema: pa.Schema) -> pa.Schema:
 
 
 COMMITS = pa.schema(
-    [("log_partition", pa.int32()), *_with_spark_times(COMMIT_COLUMNS), *((name, pa.string()) for name in _WHO),
-     ("transactional", pa.bool_())]
-)  # fmt: skip
+    [
+        ("log_partition", pa.int32()),
+        *_with_spark_times(COMMIT_COLUMNS),
+        *((name, pa.string()) for name in _MEMBER_COLUMNS),
+        ("transactional", pa.bool_()),
+    ]
+)
 NEWEST = pa.schema(
     [
         ("log_partition", pa.int32()),
@@ -53,7 +57,7 @@ NEWEST = pa.schema(
         ("transactional", pa.bool_()),
     ]
 )
-OFFSETS = pa.schema([each for each in COMMITS if each.name not in ("deleted", "transactional", *_WHO)])
+OFFSETS = pa.schema([each for each in COMMITS if each.name not in ("deleted", "transactional", *_MEMBER_COLUMNS)])
 _ASSIGNMENT = pa.list_(
     pa.struct([("topic", pa.string()), ("topic_id", pa.string()), ("partitions", pa.list_(pa.int32()))])
 )
@@ -122,7 +126,7 @@ def current_members(of: DataFrame) -> DataFrame:
 
 
 def read_commits(work: ReplayTask) -> Iterator[pa.RecordBatch]:
-    """Yield the commits of a slice from `history_from` on, each with the member that had the partition then."""
+    """Yield the commits of a slice from `history_from` on, each with the member that owned the partition then."""
     groups = PartitionGroups()
     for key, value, place in work.groups:
         groups.take(key, value, place)
@@ -160,7 +164,7 @@ def read_changes(work: ReplayTask) -> Iterator[pa.RecordBatch]:
 
 
 class _CommitOwners:
-    """Joins commits to the members that had their partitions, as groups change from record to record."""
+    """Joins commits to the members that owned their partitions; groups change from record to record."""
 
     def __init__(self, groups: PartitionGroups) -> None:
         self._groups = groups
@@ -169,7 +173,7 @@ class _CommitOwners:
 
     def join(self, table: pa.Table, batch: pa.RecordBatch, others: np.ndarray[Any, Any]) -> Iterator[pa.Table]:
         """Yield the commits of a batch with their members, cut where another record, at rows `others`, changes them."""
-        self._learn(table)
+        self._learn_topic_names(table)
         offsets, begin = table["log_offset"].to_numpy(), 0
         for row in others.tolist():
             offset = batch.column("offset")[row].as_py()
@@ -183,7 +187,7 @@ class _CommitOwners:
         if begin < table.num_rows:
             yield self._with_owners(table.slice(begin))
 
-    def _learn(self, table: pa.Table) -> None:
+    def _learn_topic_names(self, table: pa.Table) -> None:
         """Learn the names of topic ids from the commits, which have both."""
         before = len(self._names)
         self._names |= _topic_names(table)
@@ -268,7 +272,7 @@ def _in_tasks(
     read: Callable[[ReplayTask], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
 ) -> DataFrame:
-    """Return the rows that `read` yields for each work, with a task for each work."""
+    """Return the rows that `read` yields for each work. Each work is a task."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""How many bytes wait to be read, and how far some of them reach.
+"""The bytes of ranges that a stream has yet to read, and the offset that a given number of bytes reaches.
 
 FolderBacklog      segment files that this machine sees: exact, by the offset indexes and the headers of batches
 EstimatedBacklog   segments that are fetched, and files of an archive: the bytes of each, spread evenly over its offsets
@@ -25,9 +25,9 @@ class Backlog(Protocol):
         ...
 
     def take(self, size_bytes: int) -> RangePrefix:
-        """Return how far the first `size_bytes` bytes reach; at least one batch, or one offset, is taken.
+        """Return the offset that the first `size_bytes` bytes reach; takes at least one batch, or one offset.
 
-        Raises OffsetOutOfRange or FileNotFoundError if the segments are not there any more.
+        Raises OffsetOutOfRange or FileNotFoundError if the segments are gone.
         """
         ...
 
@@ -78,7 +78,7 @@ class EstimatedBacklog:
 
 
 def measure(lookup: Lookup, ranges: Iterable[PartitionRange]) -> Mapping[TopicPartition, Backlog]:
-    """Return the backlog of each range; the ranges are of different partitions.
+    """Return the backlog of each range. Each range is of another partition.
 
     Raises OSError and the errors of `lookup`.
     """

@@ -70,7 +70,7 @@ def parse_ddl(text: str) -> StructType:
 
 
 class _DdlParser:
-    """A text, and the token at which reading goes on: its kind (name, quoted, text, sign, end) and what it says."""
+    """A text and its current token: the kind (name, quoted, text, sign, end) and the content."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -88,7 +88,7 @@ class _DdlParser:
         return StructType(found)
 
     def accept(self, token: str) -> bool:
-        """Go on behind a word or sign if it is the next; return whether it was."""
+        """If the current token is this word or sign, move to the next one; return whether it was."""
         if self.kind not in ("name", "sign") or self.token.lower() != token:
             return False
         self._advance()
@@ -162,7 +162,7 @@ class _DdlParser:
         return int(self._advance()[:4])
 
     def _advance(self) -> str:
-        """Return the token and go on to the next."""
+        """Return the current token and move to the next one."""
         before = self.token
         found = _TOKEN.match(self._text, self._after)
         self._start = self._after

@@ -1,12 +1,12 @@
 """Malformed records that a read copies to another topic, as Kafka Connect does with its dead letter queue.
 
-A copy has the key, the value, the headers and the timestamp of the record, and headers that say where it was and what
-is wrong, with Connect's names and texts as values:
+A copy has the key, value, headers and timestamp of the record. More headers, with Connect's names and with texts as
+values, name the record's place and the mistake:
 
     __connect.errors.topic, __connect.errors.partition, __connect.errors.offset, __connect.errors.exception.message
 
-The task that meets such records writes them, and waits until they are acknowledged, before it hands their rows on. So
-no offset is committed, by a checkpoint or a group, whose malformed records are not in that topic. A task that runs
+A task writes the copies, and waits until they are acknowledged, before it returns the rows of that batch. So a
+checkpoint or a group commits an offset only after the malformed records below it are in that topic. A task that runs
 again writes them again, and so does each pass over a batch: Spark reads the input of a sort twice.
 """
 
@@ -32,28 +32,28 @@ TOPIC, PARTITION, OFFSET, MESSAGE = (
 COPIED = ("key", "value", "headers", "timestamp")
 NEEDED = (*COPIED, "offset")
 MAX_REQUEST_BYTES = 64 << 20
-"""The copy of a large record is larger than the record: `max.message.bytes` of the topic decides, not the producer."""
+"""A copy is larger than its record. The topic's `max.message.bytes` limits it, not the producer."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
-    """Where malformed records go. Implements DeadLetterTarget."""
+    """The topic that gets malformed records. Implements DeadLetterTarget."""
 
     topic: str
     broker: ConnectionOptions
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Columns of records that a copy is made of."""
+        """Columns of a record that its copy needs."""
         return NEEDED
 
     def open(self) -> DeadLetterProducer:
-        """Return what writes the dead letters of a task."""
+        """Return the writer of a task's dead letters."""
         return DeadLetterProducer(self)
 
 
 class DeadLetterProducer:
-    """Writes the malformed records of a task; connects at the first. Implements DeadLetterWriter."""
+    """Writes the malformed records of a task; connects for the first one. Implements DeadLetterWriter."""
 
     def __init__(self, to: DeadLetterTopic) -> None:
         self._to = to
@@ -63,7 +63,7 @@ class DeadLetterProducer:
         """Copy the records, each with the reason why it is malformed, and wait until all are acknowledged.
 
         records: with the columns NEEDED
-        Raises the errors of the producer: the query then fails, and no record is lost.
+        Raises the errors of the producer. The query then fails, and no record is lost.
         """
         if self._producer is None:
             from sparklog.client import Producer  # loads the gRPC client: only for tasks that meet such records
@@ -92,7 +92,7 @@ class DeadLetterProducer:
 
 
 def _error_headers(offsets: pa.Array, partition: TopicPartition, reasons: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Return names of headers, each with its value for every record."""
+    """Return the names of the added headers, each with its value for every record."""
     rows = len(reasons)
     return [
         (TOPIC, [partition.topic] * rows),
@@ -103,7 +103,7 @@ def _error_headers(offsets: pa.Array, partition: TopicPartition, reasons: Sequen
 
 
 def with_headers(headers: pa.Array, added: Sequence[tuple[str, Sequence[str]]]) -> pa.Array:
-    """Return a column of headers with some behind those of each row; it may have headers of these names already.
+    """Return a column of headers with `added` after those of each row, which may have headers of the same names.
 
     added: names, each with its value for every row
     """

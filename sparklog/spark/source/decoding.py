@@ -1,7 +1,7 @@
 """Typed keys and values: planned once on the driver, decoded in each task.
 
-The plan has the reader's schema and all versions of the subject, so tasks ask the registry only for schemas that are
-newer than the plan. The reader's schema is fixed when a DataFrame is loaded: fields that writers add later appear after
+The plan has the reader's schema and the versions of the subject, so tasks ask the registry only for schemas that are
+newer than the plan. The reader's schema is fixed when a DataFrame is loaded. Fields that writers add later appear after
 the next ``load()``, or the next start of a stream.
 """
 
@@ -33,9 +33,9 @@ from sparklog.spark.spark_api import arrow_schema
 
 
 def typed_schema(raw: StructType, options: TypedOptions) -> StructType:
-    """Return the columns of a read: `raw` with typed keys and values. Asks the registry where that says the types.
+    """Return the columns of a read: `raw` with typed keys and values. May ask the registry for the types.
 
-    Raises SchemaError, and ConfigError if the column for malformed records has the name of another.
+    Raises SchemaError, and ConfigError if the column for malformed records has the name of another column.
     """
     return _read_schema(raw, {name: _column_type(column, options) for name, column in options.columns.items()}, options)
 
@@ -52,11 +52,11 @@ def _read_schema(raw: StructType, types: Mapping[str, DataType], options: TypedO
 def plan_decoding(options: TypedOptions, schema: StructType, broker: ConnectionOptions | None) -> DecodingPlan:
     """Return how tasks decode the columns of a read.
 
-    schema: of the read; its types choose the version of a subject that they came from
+    schema: of the read; its types tell from which version of a subject they came
     broker: None for a read of files alone
 
-    Raises SchemaError for schemas that are invalid or do not fit each other, ConfigError for columns that the read does
-    not have, and for a topic of dead letters without a broker.
+    Raises SchemaError for schemas that are invalid or do not fit each other. Raises ConfigError for columns that the
+    read does not have, and for a topic of dead letters without a broker.
     """
     dead_letters = None
     if options.dead_letter_topic is not None:
@@ -89,7 +89,7 @@ def _column_format(name: str, column: TypedColumn, options: TypedOptions, schema
         return _protobuf_format(name, column, options, schema)
     reader = _given_schema(column)
     if column.schema is not None:
-        assert reader is not None  # the writer's, if no other is given
+        assert reader is not None  # by default the writer's
         return AvroFormat(writer=SchemaText("AVRO", column.schema), reader=reader)
     assert options.registry is not None  # typed_options makes sure
     versions = _subject_versions(_registry_client(column, options), column)
@@ -124,7 +124,7 @@ def _message_type(schema: SchemaText, column: TypedColumn, options: TypedOptions
 
 
 def _given_message(column: TypedColumn) -> ProtobufMessage | None:
-    """Return the message of a schema that an option gives."""
+    """Return the message of the schema in the options; None if they have no schema."""
     text = column.reader_schema if column.reader_schema is not None else column.schema
     if text is None:
         return None
@@ -158,7 +158,7 @@ def _matching_version(
     schema: StructType,
     read: Callable[[SchemaText], pa.DataType],
 ) -> SchemaText:
-    """Return the newest version of the subject whose type the column has; `read` returns the type of a version."""
+    """Return the newest version of the subject that has the column's type; `read` returns the type of a version."""
     if name not in schema.fieldNames():
         return versions[-1].schema
     wanted = schema[name].dataType.simpleString()

@@ -1,8 +1,8 @@
 """Typed keys and values of a write: planned once on the driver, encoded in each task.
 
 The driver finds the schema and its id before any task runs: it registers the schema, or asks the registry for it, and
-makes sure that the column fits. Tasks get both with the plan and ask nobody. Spark plans each trigger of a stream anew;
-ids of schemas do not change, so a process of the driver that has asked for one remembers it.
+checks that the column fits. Tasks get both with the plan, and do not ask the registry. Spark plans each trigger of a
+stream anew. Ids of schemas never change, so the driver's process caches them.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from sparklog.schemas.write_formats import (
     WriteFormat,
     frame_in_header,
 )
-from sparklog.spark.source.options import ColumnFormat, SchemaChoice, WrittenColumn, WrittenOptions
+from sparklog.spark.source.options import ColumnFormat, EncodedColumn, EncodingOptions, SchemaChoice
 from sparklog.spark.source.protobuf_messages import descriptors, message_of
 from sparklog.spark.spark_api import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
 class RowEncoding:
-    """The typed columns of a write, as its plan brings them to tasks."""
+    """How the typed columns of a write are encoded. The plan sends it to tasks."""
 
     formats: Mapping[str, WriteFormat]
 
     def start(self, topic: str | None) -> RowEncoder:
-        """Return what encodes the rows of one task, written to this topic, or to that of the column `topic`."""
+        """Return the encoder of one task's rows. `topic`: where they are written; None: the column `topic` names it."""
         return RowEncoder(self, topic)
 
 
 class RowEncoder:
-    """Encodes the rows of a task, and counts them."""
+    """Encodes the rows of a task. Counts them, so that an error names the row."""
 
     def __init__(self, encoding: RowEncoding, topic: str | None) -> None:
         self._encoders = {name: of.encoder() for name, of in encoding.formats.items()}
@@ -80,7 +80,7 @@ class RowEncoder:
         return rows
 
     def _with_headers(self, rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
-        """Return the rows with headers that name the schemas of keys and values that are not null."""
+        """Return the rows with added headers, which name the schemas of keys and values that are not null."""
         own = batch.column("headers") if "headers" in batch.schema.names else pa.nulls(batch.num_rows, HEADERS_TYPE)
         added = {
             HEADERS[name]: (frame, np.asarray(batch.column(name).is_valid())) for name, frame in self._headers.items()
@@ -91,7 +91,7 @@ class RowEncoder:
         return rows.set_column(rows.column_names.index("headers"), "headers", headers)
 
 
-def plan_encoding(options: WrittenOptions, schema: StructType) -> RowEncoding:
+def plan_encoding(options: EncodingOptions, schema: StructType) -> RowEncoding:
     """Return how tasks encode the columns of a write. Registers schemas, or asks the registry for them.
 
     Raises ConfigError if a column is missing or has no type of its format; SchemaError, with the place and both types,
@@ -101,7 +101,7 @@ def plan_encoding(options: WrittenOptions, schema: StructType) -> RowEncoding:
     return RowEncoding({name: of for name, of in formats.items() if of is not None})
 
 
-def _write_format(name: str, column: WrittenColumn, options: WrittenOptions, schema: StructType) -> WriteFormat | None:
+def _write_format(name: str, column: EncodedColumn, options: EncodingOptions, schema: StructType) -> WriteFormat | None:
     if name not in schema.fieldNames():
         raise ConfigError(f"{name}Format = {column.format}: there is no column {name} among {schema.fieldNames()}")
     spark = schema[name].dataType
@@ -118,7 +118,7 @@ def _write_format(name: str, column: WrittenColumn, options: WrittenOptions, sch
     return writing
 
 
-def _avro_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> AvroWriteFormat:
+def _avro_format(of: pa.DataType, column: EncodedColumn, options: EncodingOptions) -> AvroWriteFormat:
     def check(schema: SchemaText) -> None:
         AvroWriteFormat(type=of, schema=schema, naming=None).encoder()
 
@@ -129,7 +129,7 @@ def _avro_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions
     return AvroWriteFormat(type=of, schema=schema, naming=naming)
 
 
-def _json_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> JsonWriteFormat:
+def _json_format(of: pa.DataType, column: EncodedColumn, options: EncodingOptions) -> JsonWriteFormat:
     if options.registry is None:
         return JsonWriteFormat(type=of)
 
@@ -140,7 +140,7 @@ def _json_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions
     return JsonWriteFormat(type=of, naming=naming)
 
 
-def _protobuf_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> ProtobufWriteFormat:
+def _protobuf_format(of: pa.DataType, column: EncodedColumn, options: EncodingOptions) -> ProtobufWriteFormat:
     def given() -> Any:
         assert column.schema is not None  # typed_options makes sure
         return descriptors().from_text(column.schema)
@@ -162,7 +162,7 @@ def _protobuf_format(of: pa.DataType, column: WrittenColumn, options: WrittenOpt
     return ProtobufWriteFormat(type=of, message=message, naming=replace(naming, indexes=index_bytes(indexes)))
 
 
-_WRITINGS: Mapping[ColumnFormat, Callable[[pa.DataType, WrittenColumn, WrittenOptions], WriteFormat]] = {
+_WRITINGS: Mapping[ColumnFormat, Callable[[pa.DataType, EncodedColumn, EncodingOptions], WriteFormat]] = {
     ColumnFormat.AVRO: _avro_format,
     ColumnFormat.PROTOBUF: _protobuf_format,
     ColumnFormat.JSON: _json_format,
@@ -171,17 +171,17 @@ _WRITINGS: Mapping[ColumnFormat, Callable[[pa.DataType, WrittenColumn, WrittenOp
 
 def _choose_schema(
     kind: str,
-    column: WrittenColumn,
-    options: WrittenOptions,
+    column: EncodedColumn,
+    options: EncodingOptions,
     of: RegistryOptions,
     derive: Callable[[], Any],
     check: Callable[[SchemaText], None],
 ) -> tuple[SchemaText, SchemaNaming]:
-    """Return the schema that is written, and how records name it.
+    """Return the schema to write, and how records name it.
 
     kind: as of `SchemaText`
     derive: returns the schema of the column's type, as JSON values
-    check: raises SchemaError for a schema that the column does not fit: it must not be registered
+    check: raises SchemaError for a schema that the column does not fit, which must not be registered
     """
     registry = Registry(of, serialized=kind == "PROTOBUF")
     if column.schema_id is not None:
@@ -204,13 +204,13 @@ def _choose_schema(
     return schema, SchemaNaming(schema_id=known[number], in_header=True)
 
 
-def _given_or_derived(kind: str, column: WrittenColumn, derive: Callable[[], Any]) -> SchemaText:
-    """Return the schema that is given, or that of the column's type."""
+def _given_or_derived(kind: str, column: EncodedColumn, derive: Callable[[], Any]) -> SchemaText:
+    """Return the schema in the options; without one, that of the column's type."""
     return SchemaText(kind, column.schema if column.schema is not None else json.dumps(derive()))
 
 
 def _schema_number(
-    schema: SchemaText, column: WrittenColumn, options: WrittenOptions, registry: Registry, of: RegistryOptions
+    schema: SchemaText, column: EncodedColumn, options: EncodingOptions, registry: Registry, of: RegistryOptions
 ) -> int:
     assert column.subject is not None  # typed_options makes sure
     known = _IDS.setdefault(of, {})
@@ -222,6 +222,6 @@ def _schema_number(
 
 
 _IDS: dict[RegistryOptions, dict[tuple[str, str, SchemaChoice], int]] = {}
-"""Ids that this process has asked for."""
+"""Ids of schemas that this process has asked for."""
 _GUIDS: dict[RegistryOptions, dict[int, UUID]] = {}
-"""The same of GUIDs, by numbers."""
+"""GUIDs of schemas that this process has asked for, by number."""

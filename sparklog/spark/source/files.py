@@ -1,9 +1,9 @@
-"""How a task reads its pieces of segments.
+"""Reads a task's pieces of segments.
 
-Records that their files no longer hold (a deleted segment) are fetched from the broker, and so are all records if this
-machine does not see the log directory, or has another broker's at its path. A read of a `path` has no broker: it needs
-the log directory that the driver saw, and reads what is left of the folder. Offsets below the log start by then are
-lost; `failOnDataLoss` decides whether that fails the read.
+If a segment was deleted meanwhile, its records are fetched from the broker. If this machine does not see the log
+directory, or has another broker's at the same path, all records are fetched. A read of a `path` has no broker: it needs
+the log directory that the driver saw, and reads the records that are left in the folder. Offsets below the new log
+start are lost; `failOnDataLoss` decides whether that fails the read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read_missing(
 
 
 def records_of(task: FilesTask, options: ReadOptions, columns: Sequence[str]) -> PartitionRead:
-    """Return what reads the records of a task from its folder."""
+    """Return the reader of a task's records in its folder."""
     oldest_ms = task.timestamp_ms.low
     return PartitionRead(
         partition=task.partition,

@@ -1,9 +1,9 @@
 """The filters of a query on topic, partition, offset and timestamp, as one predicate.
 
-`fold` turns the filters that Spark pushes down (they are AND-ed) into one `Predicate`, and returns those that Spark
-must still evaluate. Filters on topic, partition and offset are exact: planning leaves out every record that they
-exclude; only IN on offsets becomes the interval around its values. A filter on timestamp only skips data: segments and
-batches store their highest timestamp, not every record's. Spark filters the rest.
+`fold` turns the filters that Spark pushes down (they are AND-ed) into one `Predicate`, and returns the filters that
+Spark must still evaluate. Filters on topic, partition and offset are exact: planning leaves out every record that they
+exclude. Only IN on offsets becomes the interval around its values. A filter on timestamp only skips data: segments and
+batches store their highest timestamp, not that of every record. Spark filters the rest.
 
 Spark pushes filters into a Python source only with ``spark.sql.python.filterPushdown.enabled``.
 """
@@ -45,13 +45,13 @@ class Interval:
         return self.low <= value <= self.high
 
     def meet(self, other: Interval) -> Interval:
-        """Return the numbers that are in both intervals; empty if there is none."""
+        """Return the intersection of both intervals."""
         return Interval(max(self.low, other.low), min(self.high, other.high))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicate:
-    """Conditions that a record must meet for the query to want it."""
+    """Conditions that the query's filters set for records."""
 
     topics: frozenset[str] | None = None
     """None: any."""
@@ -63,7 +63,7 @@ class Predicate:
     timestamp_ms: Interval = Interval()
 
     def wants(self, partition: TopicPartition) -> bool:
-        """Return whether the query could want any record of the partition."""
+        """Return whether the filters allow any record of the partition."""
         topic, number = partition
         return (
             (self.topics is None or topic in self.topics)

@@ -1,13 +1,13 @@
-"""Where a trigger ends: no further than its limits allow, or nowhere yet.
+"""The end of a trigger within its limits; a trigger may also have to wait.
 
     minOffsetsPerTrigger   wait for more, but no longer than maxTriggerDelay after the last trigger that read something
     maxOffsetsPerTrigger   shared out over partitions in proportion to the offsets that wait
     maxBytesPerTrigger     every partition gets one batch, and the rest is shared out in proportion to the bytes that
                            wait. If there is no room for a batch of each, the partitions that have waited longest come
-                           first. One batch is read in any case, so that a batch larger than the limit does not stop
-                           the query.
+                           first. A trigger reads at least one batch: a batch larger than the limit must not stop the
+                           query.
 
-The time of the last trigger is not kept across restarts: the first trigger of a run reads what is there.
+The time of the last trigger does not survive a restart: the first trigger of a run does not wait.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Measure = Callable[[list[PartitionRange]], Mapping[TopicPartition, Backlog]]
 
 
 class TriggerPace:
-    """What the limits of a query need to know of its earlier triggers."""
+    """The earlier triggers of a query, as far as its limits depend on them."""
 
     def __init__(self) -> None:
         self._last_s: float | None = None
         self._triggers = 0
         self._moved: dict[TopicPartition, int] = {}
-        """Number of the last trigger that read something of a partition, where bytes are limited."""
+        """By partition, the number of the last trigger that read it; only counted if bytes are limited."""
 
     def end(
         self, limits: TriggerLimits, start: Offsets, available: Offsets, measure: Measure, now_s: float
     ) -> dict[TopicPartition, int] | None:
-        """Return where a trigger ends that begins at `start` and may read up to `available`; None: it waits for more.
+        """Return the end of a trigger from `start`, at most `available`; None: the trigger waits for more records.
 
-        now_s: time in seconds, of any clock that never goes back
-        Raises the errors of `measure`; a call that raises changes nothing.
+        now_s: time in seconds, of any monotonic clock
+        Raises the errors of `measure`; such a call changes nothing.
         """
         count = sum(max(0, offset - start[partition]) for partition, offset in available.items())
         if count < limits.min_offsets and not self._is_due(limits, now_s):
@@ -71,9 +71,9 @@ class TriggerPace:
 def share_bytes(
     backlogs: Mapping[TopicPartition, Backlog], max_bytes: int, moved_last: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, RangePrefix]:
-    """Return how far to read in each partition; those that must wait are left out.
+    """Return how far to read each partition; partitions that must wait are left out.
 
-    moved_last: the greater, the later a partition had its turn
+    moved_last: by partition, the number of the last trigger that read it
     """
     firsts = {partition: backlog.take(1) for partition, backlog in backlogs.items()}
     moved: dict[TopicPartition, RangePrefix] = {}

@@ -1,8 +1,8 @@
-"""From options to offsets: where in each partition a read begins and ends.
+"""From options to offsets: where a read begins and ends in each partition.
 
-`Lookup` supplies the facts about topics; `folders` answers from files, `broker` from a running broker. Everything else
-here is arithmetic on its answers. Each loss of records (deleted before they were read, or a log that became shorter) is
-described in a sentence. `report_losses` fails the query with these sentences, or logs them if ``failOnDataLoss`` is
+`Lookup` supplies the facts about topics; `folders` answers from files, `broker` from a running broker. The rest of this
+module is arithmetic on its answers. A sentence describes each loss of records: they were deleted before they were read,
+or the log became shorter. `report_losses` fails the query with these sentences, or logs them if ``failOnDataLoss`` is
 false.
 """
 
@@ -47,7 +47,7 @@ class PartitionRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets it has; not all need have a record."""
+        """The number of offsets; some may have no record."""
         return self.offset_to - self.offset_from
 
 
@@ -64,7 +64,7 @@ class Lookup(Protocol):
     """Facts about topics and partitions: bounds, offsets, folders and archives."""
 
     def topics(self, selection: Selection) -> list[str]:
-        """Return the names of the topics that the selection chooses. One that it names need not exist."""
+        """Return the names of the selected topics. A topic that the selection names need not exist."""
         ...
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, ReadableOffsets]:
@@ -79,7 +79,7 @@ class Lookup(Protocol):
         ...
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offsets of the options' consumer group, for those partitions that have one."""
+        """Return the committed offsets of the options' consumer group, for partitions that have one."""
         ...
 
     def commit(self, offsets: Offsets) -> None:
@@ -91,7 +91,7 @@ class Lookup(Protocol):
         ...
 
     def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
-        """Return the segments that brokers have of partitions whose folders this machine does not see, oldest first."""
+        """Return the segments, oldest first, of partitions whose folders this machine does not see."""
         ...
 
     def aborted(self, whole: PartitionRange) -> AbortedRanges:
@@ -106,12 +106,12 @@ class Lookup(Protocol):
         ...
 
     def close(self) -> None:
-        """Close connections to brokers; no other method may be called after that."""
+        """Close connections to brokers. Call no other method after it."""
         ...
 
 
 def batch_ranges(options: ReadOptions, lookup: Lookup) -> tuple[list[PartitionRange], list[str]]:
-    """Return the range that a batch reads of each partition, without empty ranges, and the losses."""
+    """Return the ranges that a batch reads, without empty ones, and the losses."""
     bounds = lookup.bounds(options.selection)
     start, lost_before = starting_offsets(options.starting, bounds, lookup)
     end, lost_after = ending_offsets(options.ending, bounds, lookup)
@@ -124,7 +124,8 @@ def starting_offsets(
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the first offset to read of each partition, and the losses.
 
-    Raises ConfigError if the position does not name exactly the partitions that are read, or no record is late enough.
+    Raises ConfigError if the position does not name exactly the partitions that are read, or if no record is at or
+    after a timestamp.
     """
     chosen = _offsets_at(position, bounds, lookup, "starting")
     lost = [
@@ -144,7 +145,7 @@ def ending_offsets(
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the offset before which to stop in each partition, and the losses.
 
-    Raises as `starting_offsets` does, and ConfigError if the position names an offset that is not decided yet.
+    Raises as `starting_offsets` does, and ConfigError if the position names an offset above an open transaction.
     """
     chosen = _offsets_at(position, bounds, lookup, "ending")
     if isinstance(position, SpecificOffsets):
@@ -163,8 +164,8 @@ def stream_ranges(
 ) -> tuple[list[PartitionRange], list[str]]:
     """Return the ranges that a trigger reads, from `start` to `end`, and the losses; new partitions begin at 0.
 
-    Raises ConfigError if a range holds offsets that are not decided yet: the trigger was planned with another
-    isolation level.
+    Raises ConfigError if a range reaches above an open transaction: the trigger was planned with another isolation
+    level.
     """
     moved = {partition: offset for partition, offset in end.items() if offset > start.get(partition, 0)}
     _check_stable(moved, bounds)
@@ -219,7 +220,7 @@ def check_exist(wanted: Set[Any], there: Set[Any], where: str) -> None:
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Return offsets as a Spark checkpoint holds them, always in the same order: Spark compares them as text."""
+    """Return offsets as a Spark checkpoint holds them. The order is always the same: Spark compares them as text."""
     topics: dict[str, dict[str, int]] = {}
     for partition in sorted(offsets):
         topics.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
@@ -227,7 +228,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Return the offsets that `to_json` made this of."""
+    """Return the offsets in the JSON of `to_json`."""
     return {
         TopicPartition(topic, int(number)): offset
         for topic, numbers in topics.items()
@@ -238,7 +239,7 @@ def from_json(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, i
 def _offsets_at(
     position: Position, bounds: Mapping[TopicPartition, ReadableOffsets], lookup: Lookup, which: str
 ) -> dict[TopicPartition, int]:
-    """Return the offset that `position` means in each partition; it may lie outside the bounds."""
+    """Return the offset of `position` in each partition; it may lie outside of the bounds."""
     match position:
         case Edge.EARLIEST:
             return {partition: each.log_start for partition, each in bounds.items()}
@@ -282,7 +283,7 @@ def _clamp(offset: int, bounds: ReadableOffsets) -> int:
 
 
 def _check_stable(ends: Offsets, bounds: Mapping[TopicPartition, ReadableOffsets]) -> None:
-    """Raise ConfigError if a read is to go beyond an open transaction: skipping its records would lose them."""
+    """Raise ConfigError if a read would go beyond an open transaction: it would skip, and lose, its records."""
     for partition, offset in sorted(ends.items()):
         each = bounds.get(partition)
         if each is not None and each.end < offset <= each.high_watermark:

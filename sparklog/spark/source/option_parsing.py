@@ -1,9 +1,10 @@
 """Parser of the data source's options into values (options.py). Names and meanings are those of Spark's Kafka source.
 
-Option names are case-insensitive, as everywhere in Spark. An option that is unknown, or has no meaning for the use
-(``endingOffsets`` in a stream), is refused with the list of allowed options: a misspelt name must not silently read
-something else. Three options say where to begin; as in Spark, ``startingTimestamp`` overrides
-``startingOffsetsByTimestamp``, which overrides ``startingOffsets``. The ending options have the same precedence.
+`option_table` lists all options; this module has the rules between options. Option names are case-insensitive, as
+everywhere in Spark. The parser refuses an option that is unknown, or has no meaning for the use (``endingOffsets`` in a
+stream), and names the allowed options: a misspelt name must not silently read something else. Three options say where
+to begin. As in Spark, ``startingTimestamp`` overrides ``startingOffsetsByTimestamp``, which overrides
+``startingOffsets``. The ending options have the same precedence.
 
     where     path | kafka.bootstrap.servers (or bootstrap.servers), kafka.security.protocol, kafka.sasl.…, kafka.ssl.…
     what      subscribe | subscribePattern | assign       (with `path`, the default is all topics)
@@ -11,7 +12,7 @@ something else. Three options say where to begin; as in Spark, ``startingTimesta
     how       readMode, archive (with readMode = history), minPartitions, maxRecordsPerPartition, failOnDataLoss,
               includeHeaders, filterPushdown, kafka.isolation.level
     how much  maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger with maxTriggerDelay (stream)
-    typed     valueFormat, keyFormat and what belongs to them: typed_options.py
+    typed     valueFormat, keyFormat and their schemas: typed_options.py
     traces    tracing.otlp.endpoint (stream)
     group     group.id (or kafka.group.id): a stream commits its progress to it; startingOffsets = group begins there
 """
@@ -44,15 +45,15 @@ from sparklog.spark.source.options import (
     WriteOptions,
 )
 from sparklog.spark.source.typed_options import (
-    MISTAKES,
-    NAMES,
+    MALFORMED_OPTIONS,
+    TYPED_OPTION_NAMES,
+    encoding_options,
     typed_options,
-    written_options,
 )
 
 CLIENT_ARGUMENTS = ("request_timeout_ms", "retry_backoff_ms")
 TRANSACTION_TIMEOUT_MS = 300_000
-"""Longer than Kafka's minute: no task gives a sign of life while Spark runs an earlier stage again."""
+"""Longer than Kafka's minute: no task renews the batch while Spark runs an earlier stage again."""
 
 
 def parse_read_options(options: Mapping[str, str], use: OptionUse) -> ReadOptions:
@@ -82,11 +83,12 @@ def parse_read_options(options: Mapping[str, str], use: OptionUse) -> ReadOption
 
 
 def parse_typed_options(options: Mapping[str, str]) -> TypedOptions | None:
-    """Return how a read's keys and values are encoded; None: they are bytes. Looks at these options and the selection.
+    """Return how a read's keys and values are encoded; None: they are bytes.
 
-    Raises ConfigError with the mistake and the allowed values.
+    Reads only the options of typed columns and the selection. Raises ConfigError with the mistake and the allowed
+    values.
     """
-    typed = {name.lower() for name in (*NAMES, *MISTAKES)}
+    typed = {name.lower() for name in (*TYPED_OPTION_NAMES, *MALFORMED_OPTIONS)}
     if typed.isdisjoint(name.lower() for name in options):
         return None
     names = typed | set(SELECTIONS)
@@ -117,7 +119,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         sink_id=given.get("sparksinkid"),
         transaction=_application_transaction(given),
         timeout_ms=given.get("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
-        typed=written_options(given),
+        typed=encoding_options(given),
     )
 
 
@@ -128,7 +130,7 @@ def _application_transaction(given: Mapping[str, Any]) -> ApplicationTransaction
 
 
 def _guarantee(given: Mapping[str, Any]) -> DeliveryGuarantee:
-    """Return the guarantee that is asked for; without one, EXACTLY_ONCE unless other options rule it out."""
+    """Return the given guarantee; by default EXACTLY_ONCE, unless other options rule it out."""
     wanted: DeliveryGuarantee | None = given.get("deliveryguarantee")
     against = [
         OPTIONS[name].name
@@ -166,7 +168,7 @@ def _refusal_text(name: str, option: SourceOption | None, use: OptionUse) -> str
 
 
 def _exclusive_option(given: Mapping[str, Any], names: tuple[str, ...], *, needed: bool) -> str | None:
-    """Return which of some exclusive options is given, None if none is.
+    """Return the name of the one exclusive option that is given; None if none is.
 
     Raises ConfigError if several are given, or if none is given and one is needed.
     """

@@ -33,7 +33,7 @@ from sparklog.spark.source.option_values import (
     whole_number,
 )
 from sparklog.spark.source.options import ColumnFormat, DeliveryGuarantee, NoMatchStrategy, ReadMode
-from sparklog.spark.source.typed_options import CHOICES, COLUMNS, ID_SERIALIZER, OF_PROTOBUF
+from sparklog.spark.source.typed_options import COLUMNS, ID_SERIALIZER, PROTOBUF_OPTIONS, REGISTRATION_OPTIONS
 
 
 class OptionUse(StrEnum):
@@ -51,13 +51,17 @@ SELECTIONS = ("subscribe", "subscribepattern", "assign")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOption:
-    """One option: its documented name, the parser of its text, and the uses in which it has a meaning."""
+    """One option of the data source."""
 
     name: str
+    """Its documented name."""
     parse: Callable[[str], Any]
+    """Returns the value of a text; raises as the parsers of `option_values` do."""
     expects: str
+    """The allowed values in words."""
     uses: frozenset[OptionUse] = READS
     producer_argument: str = ""
+    """The keyword argument of the producer that the option sets; empty: none."""
 
 
 _NUMBER = "a whole number from {}"
@@ -184,9 +188,9 @@ OPTIONS: Mapping[str, SourceOption] = {
         _option("schema.registry.bearer.auth.token", str, "a token", *ALL_USES),
         _option("schema.registry.ssl.truststore.location", str, "a PEM file on driver and executors", *ALL_USES),
         _option("schema.registry.ssl.keystore.location", str, "a PEM file on driver and executors", *ALL_USES),
-        *(_option(name, parse_boolean, _TRUE_OR_FALSE, OptionUse.WRITE) for name in CHOICES),
+        *(_option(name, parse_boolean, _TRUE_OR_FALSE, OptionUse.WRITE) for name in REGISTRATION_OPTIONS),
         _option(ID_SERIALIZER, parse_ids_in_headers, "prefix or header", OptionUse.WRITE),
-        *(_option(name, parse_boolean, _TRUE_OR_FALSE) for name in OF_PROTOBUF),
+        *(_option(name, parse_boolean, _TRUE_OR_FALSE) for name in PROTOBUF_OPTIONS),
         _option("kafkaConsumer.pollTimeoutMs", whole_number(1), _NUMBER.format(1)),
         _option("fetchOffset.numRetries", whole_number(0), _NUMBER.format(0)),
         _option("fetchOffset.retryIntervalMs", whole_number(0), _NUMBER.format(0)),

@@ -1,4 +1,4 @@
-"""Typed options of a read or a write, as option_parsing.py parses them from the options of the data source."""
+"""The options of a read or a write as values; option_parsing.py parses them from the data source's options."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class ReadMode(StrEnum):
 
 
 class DeliveryGuarantee(StrEnum):
-    """How often a row is in its topic, for readers of committed records, if Spark runs a task or a batch again.
+    """How often readers of committed records see a row if Spark runs a task or a batch again.
 
-    EXACTLY_ONCE: a batch or a job is there once and as a whole, or not at all. AT_LEAST_ONCE: what was written before
-    stays.
+    EXACTLY_ONCE: a batch or a job is in its topic once and as a whole, or not at all. AT_LEAST_ONCE: records of earlier
+    attempts stay.
     """
 
     EXACTLY_ONCE = "exactly_once"
@@ -114,7 +114,7 @@ class SubscribePattern:
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        """Return whether the pattern matches the whole name; whether the topic is internal does not matter here."""
+        """Return whether the pattern matches the whole name of a topic, internal or not."""
         return re.fullmatch(self.pattern, topic) is not None
 
 
@@ -148,7 +148,7 @@ class TypedColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedOptions:
-    """Which of the columns `key` and `value` are typed, and what becomes of malformed records."""
+    """Which of the columns `key` and `value` are typed, and how malformed records are treated."""
 
     columns: Mapping[str, TypedColumn]
     mode: ParseMode
@@ -156,7 +156,7 @@ class TypedOptions:
     registry: RegistryOptions | None
     protobuf: ProtobufReadOptions
     dead_letter_topic: str | None = None
-    """Where copies of malformed records go; None: nowhere."""
+    """The topic that gets copies of malformed records; None: none does."""
 
 
 class SchemaChoice(StrEnum):
@@ -172,7 +172,7 @@ class SchemaChoice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenColumn:
+class EncodedColumn:
     """How the keys or the values are written."""
 
     format: ColumnFormat
@@ -184,26 +184,26 @@ class WrittenColumn:
     subject: str | None
     """Subject in the registry; None: no registry is used."""
     schema_id: int | None
-    """Number of the schema in the registry; None: `WrittenOptions.choice` says which."""
+    """Number of the schema in the registry; None: `EncodingOptions.choice` decides."""
     message_name: str | None = None
     """Protobuf: the message; None: the only one of the schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenOptions:
+class EncodingOptions:
     """Which of the columns `key` and `value` are encoded."""
 
-    columns: Mapping[str, WrittenColumn]
+    columns: Mapping[str, EncodedColumn]
     registry: RegistryOptions | None
     """None: records do not name their schemas."""
     choice: SchemaChoice
     ids_in_headers: bool = False
-    """Headers name the schemas, by their GUIDs; otherwise the bytes before each body do, by their numbers."""
+    """Whether headers name the schemas by GUID. Otherwise bytes before each body name them by number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """How to reach the broker."""
+    """How to connect to the brokers."""
 
     bootstrap_servers: str
     timeout_ms: int
@@ -224,14 +224,14 @@ class TriggerLimits:
     max_bytes: int = 0
     """Size of the batches in the log, compressed as they are there."""
     min_offsets: int = 0
-    """A trigger waits for so many offsets..."""
+    """A trigger waits for this many offsets."""
     max_delay_ms: int = 900_000
-    """...but no longer than this after the last one."""
+    """A trigger waits for `min_offsets` no longer than this after the last trigger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What to read, from which to which position, and how."""
+    """The topics to read, the positions to read from and to, and how to read."""
 
     selection: Selection
     starting: Position
@@ -250,16 +250,16 @@ class ReadOptions:
     trigger_limits: TriggerLimits = TriggerLimits()
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     tracing_endpoint: str | None = None
-    """Where spans of micro-batches go, by OTLP; None: there are none."""
+    """OTLP endpoint for spans of micro-batches; None: no spans."""
     archive: str | None = None
     """Delta table of archived records for HISTORY; None: the one that the topic's retention.archive names."""
     decoding: DecodingPlan | None = None
-    """How to decode keys and values, as `decoding.plan_decoding` says; None: they stay bytes."""
+    """How to decode keys and values, from `decoding.plan_decoding`; None: they stay bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationTransaction:
-    """One write of an application that names its writes, as for Delta tables: a version is written once."""
+    """One write of an application that numbers its writes, as for Delta tables: each version is written once."""
 
     app_id: str
     version: int
@@ -275,14 +275,14 @@ class WriteOptions:
     producer: Mapping[str, Any]
     """Keyword arguments of `sparklog.client.Producer`."""
     connection: Mapping[str, Any]
-    """Those among them that every client has."""
+    """The arguments in `producer` that every client takes."""
     guarantee: DeliveryGuarantee
     sink_id: str | None
-    """Distinguishes the writes of one query, each of which has batches of its own."""
+    """Distinguishes several writes of one query; each write has batches of its own."""
     transaction: ApplicationTransaction | None
     timeout_ms: int
-    """How long a batch stays open without a sign of life from a task."""
-    typed: WrittenOptions | None = None
+    """How long a batch stays open without a renewal by a task."""
+    typed: EncodingOptions | None = None
     """None: keys and values are texts or bytes."""
     encoding: RowEncoding | None = None
-    """How to encode keys and values, as `encoding.plan_encoding` says; None: they are texts or bytes."""
+    """How to encode keys and values, from `encoding.plan_encoding`; None: they are texts or bytes."""

@@ -2,7 +2,7 @@
 
     ranges of offsets ──▶ narrow          keep the offsets that the query's filters allow
                       ──▶ split           no task with more than maxRecordsPerPartition offsets
-                      ──▶ prune           segments whose newest record is too old are left out (files only)
+                      ──▶ prune           leave out segments whose newest record is too old (files only)
                       ──▶ count_tasks     minPartitions, shared out by size
                       ──▶ pack | divide   pieces of segments, or offsets, into tasks
 
@@ -33,7 +33,7 @@ Piece = TypeVar("Piece", bound=Sized)
 
 
 def narrow(ranges: Iterable[PartitionRange], predicate: Predicate) -> list[PartitionRange]:
-    """Return the parts of the ranges that the predicate's topics, partitions and offsets leave."""
+    """Return the parts of the ranges that the predicate's topics, partitions and offsets allow."""
     kept = []
     for each in ranges:
         if not predicate.wants(each.partition):
@@ -46,7 +46,7 @@ def narrow(ranges: Iterable[PartitionRange], predicate: Predicate) -> list[Parti
 
 
 def split(ranges: Iterable[PartitionRange], max_records: int) -> list[PartitionRange]:
-    """Return the ranges, each with more than `max_records` offsets cut into equal parts; 0: leave them whole."""
+    """Return the ranges; a range with more than `max_records` offsets is cut into equal parts. 0: cut none."""
     if not max_records:
         return list(ranges)
     return [part for each in ranges for part in divide(each, -(-each.size // max_records))]
@@ -60,7 +60,7 @@ def divide(whole: PartitionRange, count: int) -> list[PartitionRange]:
 
 
 def prune(whole: PartitionRange, segments: Sequence[SegmentInfo], timestamp_ms: Interval) -> list[PartitionRange]:
-    """Return `whole` without segments whose newest record is older than the query wants; adjacent parts are joined."""
+    """Return the parts of `whole` without segments whose newest record is too old; adjacent parts are joined."""
     kept = [
         each
         for each in segments
@@ -74,8 +74,8 @@ def prune(whole: PartitionRange, segments: Sequence[SegmentInfo], timestamp_ms: 
 def count_tasks(sizes: Sequence[int], min_tasks: int) -> list[int]:
     """Return the number of tasks for each range, given the ranges' sizes; the sum is at least `min_tasks`.
 
-    Every range gets one task or more, by its size. Tasks that are still missing go, one by one, to the range whose
-    tasks are largest.
+    Every range gets one task or more, by its size. Each task that is still missing goes to the range whose tasks are
+    largest.
     """
     counts = [1] * len(sizes)
     if not sizes or min_tasks <= len(sizes):

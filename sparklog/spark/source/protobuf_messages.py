@@ -1,4 +1,4 @@
-"""Messages of Protobuf schemas, on the driver. Google's library is loaded only where a read or write needs it."""
+"""Messages of Protobuf schemas, on the driver. Loads Google's library only if a read or write needs it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sparklog.schemas.registry import SchemaText
 
 
 def descriptors() -> Any:
-    """Return the module that makes messages of descriptors."""
+    """Return the module `protobuf_descriptors`."""
     return importlib.import_module("sparklog.schemas.protobuf_descriptors")
 
 
 def message_of(schema: SchemaText, name: str | None) -> ProtobufMessage:
-    """Return the message of a schema that a registry gives.
+    """Return a message of a schema from a registry.
 
     name: None: the only one of the schema
     Raises SchemaError if there is none, or it has no type in Spark.

@@ -1,6 +1,6 @@
-"""Batch reads: the plan, for which Spark asks once, and the work of each task.
+"""Batch reads: the plan, which Spark asks for once, and the work of each task.
 
-The reader object is sent to the tasks, so it holds only options, schema and predicate.
+Spark sends the reader object to the tasks, so it holds only options, schema and predicate.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TopicReader(TaskObject, DataSourceReader):
 
 
 class PushdownReader(TopicReader):
-    """Reads the records that the query's filters leave. Only for use where Spark pushes filters down: see `source`."""
+    """Reads the records that the query's filters allow. Only for use where Spark pushes filters down: see `source`."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         self.predicate, remaining = fold(filters)
@@ -71,7 +71,7 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of one task, in offset order, in the columns that Spark expects.
 
-    watch: called with all records before that, with their headers
+    watch: called with each batch of records, headers included, before it is yielded
     """
     with annotated_failures(task, options):
         yield from _read_task(task, options, schema, watch)
@@ -79,9 +79,9 @@ def read_task(
 
 @contextmanager
 def annotated_failures(task: InputPartition, options: ReadOptions) -> Iterator[None]:
-    """Add partition, offsets and place of the task to its error, as a note, and log them.
+    """Add partition, offsets and place of the task to its error, as a note, and log the error.
 
-    Spark shows nothing of a failed task but its error, and an error of damaged bytes does not know where they are.
+    Spark shows only the error of a failed task, and an error about damaged bytes does not name their place.
     """
     try:
         yield
@@ -111,10 +111,10 @@ def _read_task(
             from sparklog.spark.history.archived import HistoryTask, read_history
 
             if not isinstance(task, HistoryTask):
-                return iter(())  # as below
+                return iter(())  # Spark's own task, as below
             records = read_history(task, options, columns)
         case _:
-            return iter(())  # Spark makes up a task if the plan has none
+            return iter(())  # Spark creates a task of its own if the plan has none
     return shape.apply(_watch_batches(records, watch), task.partition)
 
 

@@ -1,7 +1,8 @@
 """From ranges of offsets to tasks: the part of planning that opens folders.
 
-If the folder of its partition is visible, a range is cut into pieces of segments, on batch boundaries. Otherwise it is
-fetched, and cut between offsets. Sizes of ranges are in bytes, or in offsets if any range must be fetched.
+If this machine sees the folder of a partition, its ranges are cut into pieces of segments, on batch boundaries.
+Otherwise they are fetched, and cut between offsets. Sizes of ranges are in bytes, or in offsets if any range must be
+fetched.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class FilesTask(InputPartition):
     folder: str
     ranges: tuple[ReadRange, ...]
     timestamp_ms: Interval
-    """Timestamps that the query wants; batches with no such record may be skipped."""
+    """Timestamps that the filters allow; batches without such a record may be skipped."""
     aborted: AbortedRanges = NONE_ABORTED
-    """Transactions to skip. The plan names them, because files that name them may be replaced before the task reads."""
+    """Transactions to skip. The plan names them: their indexes may be replaced before the task reads."""
     owner: LogDirOwner | None = None
-    """Whose log directory the folder is in. An executor may have another broker's at the same path."""
+    """The broker whose log directory has the folder. An executor may have another broker's at the same path."""
 
     def __str__(self) -> str:
         whole = PartitionRange(self.partition, self.ranges[0].offset_from, self.ranges[-1].offset_to)
@@ -130,7 +131,7 @@ LocatedRange = FileRange | BrokerRange
 
 
 def locate(lookup: Lookup, ranges: Iterable[PartitionRange], timestamp_ms: Interval) -> list[LocatedRange]:
-    """Return how to read each range: from files if its partition's folder is visible, else from the broker.
+    """Return how to read each range: from files if this machine sees its partition's folder, else from the broker.
 
     The ranges of a partition follow one another, in the order of their offsets.
     """
@@ -150,7 +151,7 @@ def locate(lookup: Lookup, ranges: Iterable[PartitionRange], timestamp_ms: Inter
 def plan_tasks(
     options: ReadOptions, lookup: Lookup, ranges: Sequence[PartitionRange], predicate: Predicate
 ) -> list[Task]:
-    """Return the tasks that read what `predicate` wants of `ranges`. Raises OSError and the errors of `lookup`."""
+    """Return the tasks that read what `predicate` allows of `ranges`. Raises OSError and the errors of `lookup`."""
     wanted = split(narrow(ranges, predicate), options.max_records_per_partition)
     parts = locate(lookup, wanted, predicate.timestamp_ms)
     counts = count_tasks(_sizes(parts), options.min_partitions)

@@ -1,13 +1,13 @@
-"""Writes of Spark that readers of committed records see once, and as a whole or not at all.
+"""Exactly-once writes: readers of committed records see each batch once and as a whole, or not at all.
 
     task      first row ─▶ join ─▶ write in a transaction of its own ─▶ message: the producer id, and its partitions
-    driver    commit: names the task attempts whose messages Spark passes on, in one request
-    abort     gives the batch up; the coordinator refuses that for a batch that is committed
+    driver    commit: one request with the task attempts whose messages Spark passes on
+    abort     gives up the batch; the coordinator refuses to abort a committed batch
 
 The rows of one trigger of a stream, or of one batch job, are a batch of a sink (transaction/sink_machine.py). The sink
-remembers the last batch that was committed. So when Spark writes a batch again, since its driver stopped before it
-could note the end of the batch in its checkpoint, the tasks are told so: they read their rows, as other parts of the
-query may count on that, and send nothing.
+remembers the last committed batch. Spark may write that batch again, if its driver stopped before it noted the end of
+the batch in its checkpoint. The coordinator then answers the tasks that the batch is committed. They still read their
+rows, because other parts of the query may depend on that, but send nothing.
 
     query             sink                       run                 batch
     stream            spark-<query id>           the run's id        the batch's id
@@ -18,11 +18,11 @@ query may count on that, and send nothing.
 The option `sparkSinkId` takes the place of the topic in `foreachBatch` and with `txnAppId`, and is added to the id of a
 stream. Without it, and without the option `topic`, nothing is added.
 
-The ids of a query are in the properties of its tasks; the query id stays in the checkpoint. A checkpoint that is
-deleted gives the query a new id, and a new sink. An id that the user chose would not: the batches of the new query,
-from 0 on, would all be taken for old ones. So the option `sparkSinkId` is added to the id, and does not replace it.
+The ids of a query are in the properties of its tasks; the query id stays in the checkpoint. With a deleted checkpoint,
+the query gets a new id and a new sink. If a user's `sparkSinkId` replaced the id, the new query's batches, from 0 on,
+would count as old ones and be skipped. So `sparkSinkId` is added to the id, and does not replace it.
 
-The batch stays open while a task renews it, which a thread does from the time the task has joined.
+The batch stays open while a task renews it: a thread of each task does so from the time the task has joined.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sparklog.client.sinks.sync import SinkClient
 from sparklog.spark.source.options import WriteOptions
 
 RENEWALS = 3
-"""Renewals of a batch in its timeout."""
+"""Renewals of a batch within its timeout."""
 QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 """The properties of the tasks of a stream."""
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class SinkBatch:
 
     batch: SinkBatchId
     is_one_off: bool
-    """It is a batch job: the sink has no other batch."""
+    """Whether the batch is a batch job: the sink has no other batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +65,20 @@ class TaskAttempt:
     producer: Producer
     identity: BatchProducer
     check: Callable[[], None]
-    """Raises an error if the batch is not open any more: there is no use in going on."""
+    """Raises an error if the batch is no longer open, so that the task can stop early."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPart:
-    """The part of a task attempt in a batch."""
+    """A task attempt's part of a batch."""
 
-    of: SinkBatch
+    sink_batch: SinkBatch
     winner: BatchWinner | None
     """None: an earlier run has committed the batch, and the task has sent nothing."""
 
 
 def job_batch(job_id: UUID, options: WriteOptions) -> SinkBatch:
-    """Return the batch of a job that is no part of a stream, or that its application names."""
+    """Return the batch of a job outside of a stream, or of a write that its application numbers."""
     if options.transaction is None:
         return SinkBatch(SinkBatchId(f"spark-job-{job_id}", str(job_id), 0), True)
     sink_id = f"spark-app-{options.transaction.app_id}{_suffix(options.sink_id or options.topic)}"
@@ -86,11 +86,11 @@ def job_batch(job_id: UUID, options: WriteOptions) -> SinkBatch:
 
 
 def current_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
-    """Return the batch that the running task writes: the one that its application names, of its query, or of its job.
+    """Return the batch that the running task writes: of its application's write, its query, or its job.
 
-    job: set for a batch writer, whose job is part of a query if it runs in `foreachBatch`.
+    job: set for a batch writer, whose job is part of a query if it runs in `foreachBatch`
 
-    Raises InvalidTxnState if the task belongs to neither.
+    Raises InvalidTxnState if the task belongs to neither a query nor a job.
     """
     context = TaskContext.get()
     query_id, batch_id, run_id = (
@@ -109,21 +109,23 @@ def _suffix(of_write: str | None) -> str:
 
 
 @contextmanager
-def task_attempt(of: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt | None]:
-    """Let the running task attempt write in a batch: yield the attempt, or None if the batch is committed already.
+def task_attempt(sink_batch: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt | None]:
+    """Join the batch with the running task attempt; yield the attempt, or None if the batch is committed already.
 
-    Raises ProducerFenced if another run of the query has taken over, InvalidTxnState if the batch is not open any more
-    or was written by this run already.
+    Raises ProducerFenced if another run of the query has taken over, InvalidTxnState if the batch is no longer open or
+    this run has written it already.
     """
     with SinkClient(**options.connection) as sinks:
-        identity = sinks.join(of.batch, timeout_ms=options.timeout_ms, is_one_off=of.is_one_off)
+        identity = sinks.join(sink_batch.batch, timeout_ms=options.timeout_ms, is_one_off=sink_batch.is_one_off)
         if identity is None:
-            logger.warning("batch %d of %s is committed: its rows are skipped", of.batch.batch_id, of.batch.sink_id)
+            logger.warning(
+                "batch %d of %s is committed: its rows are skipped", sink_batch.batch.batch_id, sink_batch.batch.sink_id
+            )
             yield None
             return
-        producer_options = {**options.producer, "transactional_id": of.batch.sink_id}
+        producer_options = {**options.producer, "transactional_id": sink_batch.batch.sink_id}
         with (
-            _renewing(sinks, of.batch, identity, options.timeout_ms) as check,
+            _renewing(sinks, sink_batch.batch, identity, options.timeout_ms) as check,
             Producer(**producer_options) as producer,
         ):
             producer.enlist(*identity)
@@ -134,7 +136,7 @@ def task_attempt(of: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt |
 def _renewing(
     sinks: SinkClient, batch: SinkBatchId, identity: BatchProducer, timeout_ms: int
 ) -> Iterator[Callable[[], None]]:
-    """Renew the batch inside the block. Yield a function that raises the error for which the batch is not open."""
+    """Renew the batch inside of the block. Yield a function that raises the error if a renewal was refused."""
     is_over = threading.Event()
     failed: list[KafkaError] = []
 
@@ -163,9 +165,9 @@ def _renewing(
 def commit(parts: Sequence[BatchPart], options: WriteOptions) -> None:
     """Commit the batch of these parts, and wait until it can be read. Without parts there is nothing to commit.
 
-    Raises InvalidTxnState if the batch was aborted, or was committed for some of its tasks only, and ProducerFenced if
-    another run of the query has taken over. After any other error the outcome is not known; Spark writes the batch
-    again, and finds out.
+    Raises InvalidTxnState if the batch was aborted, or was committed for only some of its tasks, and ProducerFenced if
+    another run of the query has taken over. After any other error the outcome is unknown; Spark writes the batch again,
+    and then the sink tells it.
     """
     if not parts:
         return
@@ -182,17 +184,17 @@ def commit(parts: Sequence[BatchPart], options: WriteOptions) -> None:
         sinks.commit(batch, winners)
         try:
             sinks.await_readable(batch)
-        except KafkaError as error:  # it is committed: Spark must not take it for failed
+        except KafkaError as error:  # the batch is committed: Spark must not count it as failed
             logger.warning(
                 "batch %d of %s is committed, but not readable yet: %s", batch.batch_id, batch.sink_id, error
             )
 
 
 def abort(parts: Sequence[BatchPart], options: WriteOptions, job: SinkBatch | None = None) -> None:
-    """Give the batch up, unless it is committed. Never raises a KafkaError: Spark has an error to report already.
+    """Abort the batch, unless it is committed. Raises no KafkaError: Spark has an error to report already.
 
-    job: the batch if there are no parts. A stream whose tasks have all failed leaves its batch to the next run, or to
-    the batch's timeout.
+    job: the batch if there are no parts. If all tasks of a stream's trigger have failed, its batch stays open until the
+    next run or the batch's timeout.
     """
     if any(part.winner is None for part in parts) or not (parts or job):
         return
@@ -210,7 +212,7 @@ def abort(parts: Sequence[BatchPart], options: WriteOptions, job: SinkBatch | No
 
 
 def _common_batch(parts: Sequence[BatchPart]) -> SinkBatchId:
-    batches = {part.of.batch for part in parts}
+    batches = {part.sink_batch.batch for part in parts}
     if len(batches) > 1:
         raise InvalidTxnState(f"tasks of one commit have written different batches: {sorted(batches)}")
     return batches.pop()

@@ -1,7 +1,7 @@
 """The data source `sparklog`, for the format of ``spark.read``, ``readStream``, ``write`` and ``writeStream``.
 
-Spark imports this module in every Python worker that plans or reads. It therefore does not load the gRPC client;
-modules that need a broker are imported where they are used. See `options` for the options and `columns` for the
+Spark imports this module in every Python worker that plans or reads. So the module does not load the gRPC client;
+modules that need a broker are imported where they are used. See `option_table` for the options and `columns` for the
 columns.
 
 Two properties of Spark 4.2 matter here:
@@ -9,8 +9,8 @@ Two properties of Spark 4.2 matter here:
 - Spark plans a Python source once per ``load()``: a DataFrame or a view is a snapshot of the topics at its first use.
   Call ``load()`` again to see newer records.
 - Spark keeps one plan per ``load()``, filters included. With ``spark.sql.python.filterPushdown.enabled``, a DataFrame
-  that is used twice with different filters would be read both times with the filters of one use. Filters are therefore
-  pushed down only if the option ``filterPushdown`` says that the DataFrame is used with one filter.
+  that is used twice with different filters would be read both times with the filters of one use. So filters are pushed
+  down only with the option ``filterPushdown``, by which the user promises to use the DataFrame with one filter.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SparklogDataSource(TaskObject, DataSource):
         raw, typed = table_schema(include_headers=include), parse_typed_options(self.options)
         if typed is None:
             return raw
-        from sparklog.spark.source.decoding import typed_schema  # as in _planned
+        from sparklog.spark.source.decoding import typed_schema  # loads the decoders, as below
 
         return typed_schema(raw, typed)
 
@@ -85,7 +85,7 @@ class SparklogDataSource(TaskObject, DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from sparklog.spark.source.write import TopicStreamWriter  # as in writer
 
-        # The commit encodes nothing, and must not depend on the registry.
+        # A commit encodes nothing, and must not depend on the registry.
         options = parse_write_options(self.options) if COMMIT_WORKER in sys.modules else self._planned_write(schema)
         return TopicStreamWriter(options, schema)
 
@@ -94,6 +94,6 @@ class SparklogDataSource(TaskObject, DataSource):
         options = parse_write_options(self.options)
         if options.typed is None:
             return options
-        from sparklog.spark.source.encoding import plan_encoding  # as in _planned
+        from sparklog.spark.source.encoding import plan_encoding  # loads the encoders and the registry's client
 
         return replace(options, encoding=plan_encoding(options.typed, schema))

@@ -5,23 +5,26 @@ An offset is ``{"topic": {"0": 23, "1": 42}}``: the next offset to read of each 
 The checkpoint holds these offsets, so a query continues exactly where it stopped. A partition that appears while a
 query runs is read from its beginning.
 
-Spark stores a batch's end before it runs the batch, but never the start of the first batch. It asks for the initial
-offset again, also when a query that stopped in its first batch is restarted; "latest" would then be another offset. The
-first batch's end therefore carries its start, under a name that no topic can have: ``"@start": {"topic": {"0": 7}}``.
+Spark stores a batch's end before it runs the batch, but never the start of the first batch. After a restart in the
+first batch, Spark asks for the initial offset again, and "latest" would then be another offset. So the first batch's
+end carries its start, under a name that no topic can have: ``"@start": {"topic": {"0": 7}}``.
 
 With ``group.id`` a query commits its progress to that consumer group, so tools that show the lag of groups show the
-query's lag. Only the checkpoint decides where a query continues: a failed commit is logged, and the next one makes up
-for it. Spark reports a batch as done (`commit`) only once the next batch has records, but asks for the latest offset as
-soon as the batch is done (`latestOffset`, whose start is the end of the finished batches). Both calls commit progress.
+query's lag. Only the checkpoint decides where a query continues. A failed commit is logged, and the next commit makes
+up for it. Spark reports a batch as done (`commit`) only once the next batch has records, but asks for the latest offset
+as soon as the batch is done (`latestOffset`, whose start is the end of the finished batches). Both calls commit
+progress.
 
 A trigger ends at the last stable offset, before records of open transactions, unless the isolation level is
-read_uncommitted. A query that was begun with read_uncommitted may have come further: it waits there.
+read_uncommitted. A query that began with read_uncommitted may already be above that offset. It then waits there.
 
-Before Spark 4.2 `latestOffset` is not told where a trigger begins, and has no limit: a trigger reads what is there. The
-first batch's end does not carry its start then, since the first batch cannot be told from the first after a restart.
+Before Spark 4.2, `latestOffset` gets neither the start of a trigger nor a limit: a trigger reads all records. The first
+batch's end does not carry its start then, because the source cannot tell the first batch from the first after a
+restart.
 
-A trigger reads no more than the options say (limits.py). Spark 4.2 hands a Python source one limit at most, so all of
-them apply unless Spark asks for everything (`Trigger.Once`). `Trigger.AvailableNow` does not wait for more records.
+The options limit how much a trigger reads (limits.py). Spark 4.2 passes at most one limit to a Python source, so all
+limits of the options apply, unless Spark asks for everything (`Trigger.Once`). `Trigger.AvailableNow` does not wait for
+more records.
 
 Every call to a broker has a deadline (`BrokerOptions`): Spark waits for these methods without one.
 """
@@ -99,7 +102,7 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         self._pace = TriggerPace()
         self._opened: Lookup | None = None
         self._history: HistoryLookup | None = None
-        """The lookup, if it is one of archive and log."""
+        """The same lookup as `_opened`, with readMode = history."""
         self._spans: BatchSpans | None = None
         self._initial: Json | None = None
         self._begun = False
@@ -107,7 +110,7 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         self._latest: dict[TopicPartition, int] | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._committed: dict[TopicPartition, int] = {}
-        """Offsets that the consumer group has."""
+        """Offsets that this query has committed to the consumer group."""
 
     def initialOffset(self) -> Json:  # noqa: N802
         if self._initial is None:
@@ -130,7 +133,7 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
 
     def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
         if start is None:  # before Spark 4.2
-            self.initialOffset()  # now: Spark asks for it later, when more records may be there
+            self.initialOffset()  # now: Spark asks later, when there may be more records
             self._latest = settled(lambda: self._end(self._latest or {}, ReadAllAvailable()))
             return to_json(self._latest or {})
         begin = _without_first_start(start)
@@ -145,7 +148,7 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         return start if end == begin else to_json(end)  # unchanged: Spark compares offsets as text
 
     def _end(self, begin: dict[TopicPartition, int], limit: ReadLimit | None) -> dict[TopicPartition, int] | None:
-        """Return where a trigger ends that begins at `begin`; None: it waits for more records."""
+        """Return the end of a trigger that begins at `begin`; None: the trigger waits for more records."""
         bounds = self._settled_bounds(begin)
         self._latest = _trigger_ends(bounds, begin)
         end = self._latest if self._target is None else _cap_at_target(self._latest, self._target, begin)
@@ -192,7 +195,7 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         self._commit_progress(_without_first_start(end))
 
     def _commit_progress(self, offsets: dict[TopicPartition, int]) -> None:
-        """Commit the offsets that have changed to the consumer group, if the options name one. A batch has ended."""
+        """After a batch: commit changed offsets to the consumer group, if the options name one."""
         if self._spans is not None:
             self._spans.end()
         broker = self._options.broker
@@ -230,7 +233,7 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         return self._opened
 
     def _settled_bounds(self, begin: dict[TopicPartition, int]) -> dict[TopicPartition, ReadableOffsets]:
-        """Return the current bounds; ask again while a log seems to end before the offset already read.
+        """Return the current bounds. Ask again while a log seems to end before the offset that was read already.
 
         A broker that has just started may not know its high watermarks yet. A log that stays too short has lost
         records; `partitions` reports that.
@@ -246,7 +249,7 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
 
 
 def _trigger_limits(limits: TriggerLimits, limit: ReadLimit | None) -> TriggerLimits:
-    """Return the limits of a trigger: those of the options, but for the one that Spark gives."""
+    """Return the limits of a trigger: those of the options, with the one that Spark passes instead of its own."""
     match limit:
         case ReadMaxRows(count):
             return replace(limits, max_offsets=count)
@@ -264,14 +267,14 @@ def _without_first_start(offset: Json) -> dict[TopicPartition, int]:
 def _trigger_ends(
     bounds: dict[TopicPartition, ReadableOffsets], begin: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return where a trigger ends that begins at `begin`."""
+    """Return the end of a trigger that begins at `begin` and has no limits."""
     return {partition: each.end_after(begin.get(partition, 0)) for partition, each in bounds.items()}
 
 
 def _cap_at_target(
     latest: dict[TopicPartition, int], target: dict[TopicPartition, int], begin: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return `latest`, capped at `target`: records that came after AvailableNow began are for the next run."""
+    """Return `latest`, capped at `target`: records that arrive after AvailableNow has begun are for the next run."""
     return {
         partition: min(offset, max(target[partition], begin.get(partition, 0)))
         if partition in target

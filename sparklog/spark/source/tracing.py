@@ -1,8 +1,8 @@
-"""Spans of a streaming query: one for each micro-batch, and one for each of its tasks, which belongs to it.
+"""Spans of a streaming query: one for each micro-batch, and a child span for each of its tasks.
 
-The span of a task is linked to the traces of the records that the task has read: to those that the records' headers
-`traceparent` name, up to MAX_LINKS of them. The driver tells tasks their batch's span with their plan. Without the
-option `tracing.otlp.endpoint`, nothing of this is in a plan, and headers are read only if the query wants them.
+A task's span has links to the traces of the records that the task has read. The records' `traceparent` headers name
+these traces; a span has at most MAX_LINKS. The plan brings the batch's span to the tasks. Without the option
+`tracing.otlp.endpoint`, plans have no spans, and headers are read only for a query that needs them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _TRACE = slice(3, 35)  # of a traceparent: the id of its trace
 
 @dataclass(frozen=True, slots=True)
 class TracedTask(InputPartition):
-    """A task, and the span of its batch as traceparent."""
+    """A task, and the traceparent of its batch's span."""
 
     task: Task
     traceparent: str
 
 
 class BatchSpans:
-    """The span of a query's present micro-batch, on the driver."""
+    """The span of a query's current micro-batch, on the driver."""
 
     def __init__(self, endpoint: str) -> None:
         """Raises ConfigError as Tracing does."""
@@ -44,7 +44,7 @@ class BatchSpans:
         self._span: Any = None
 
     def begin(self, tasks: Iterable[Task], start: Mapping[str, Any], end: Mapping[str, Any]) -> list[TracedTask]:
-        """Begin the span of a batch, and return its tasks. A batch before it ends."""
+        """Begin the span of a batch, and return its tasks. Ends the span of the batch before."""
         self.end()
         attributes = {"sparklog.start": str(start), "sparklog.end": str(end)}
         self._span = self._tracing.start("micro-batch", "", CONSUMER, attributes)
@@ -52,19 +52,19 @@ class BatchSpans:
         return [TracedTask(task, parent) for task in tasks]
 
     def end(self) -> None:
-        """End the span of the batch in progress, if there is one: Spark has done it."""
+        """End the span of the batch in progress, if there is one."""
         if self._span is not None:
             self._span.end()
             self._span = None
 
     def close(self) -> None:
-        """End the span in progress and send what is not sent yet."""
+        """End the span in progress, and send the spans that are not sent yet."""
         self.end()
         self._tracing.close()
 
 
 def read_traced(traced: TracedTask, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a task as `read_task` does, and send a span of the task at its end."""
+    """Yield the records of a task as `read_task` does; at its end, send a span of the task."""
     assert options.tracing_endpoint is not None
     tracing = Tracing(options.tracing_endpoint, SERVICE, {}, at_once=True)
     links, partition = TraceLinks(), traced.task.partition
@@ -84,14 +84,14 @@ def read_traced(traced: TracedTask, options: ReadOptions, schema: StructType) ->
 
 
 class TraceLinks:
-    """The traces of records: one traceparent of each."""
+    """The traces of the records read so far, and their number. `found` has one traceparent of each trace."""
 
     def __init__(self) -> None:
         self.records = 0
         self.found: dict[str, str] = {}
 
     def collect(self, records: pa.RecordBatch) -> None:
-        """Look at the headers of records."""
+        """Count the records, and note the traces in their headers."""
         self.records += records.num_rows
         if len(self.found) >= MAX_LINKS:
             return

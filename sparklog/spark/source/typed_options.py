@@ -2,8 +2,8 @@
 
     format      valueFormat, keyFormat                       raw, string, json, avro or protobuf
     schemas     valueSchema, keySchema                       the writer's, of bodies without a frame; or that of JSON
-    (reads)     valueReaderSchema, keyReaderSchema           what is wanted; the default is the writer's, or the latest
-                valueSubject, keySubject                     where the latest is; the default is <topic>-value, -key
+    (reads)     valueReaderSchema, keyReaderSchema           the reader's; the default is the writer's, or the latest
+                valueSubject, keySubject                     of the latest; the default is <topic>-value, -key
                 valueMessageName, keyMessageName             of Protobuf; the default is the only one of the schema
     Protobuf    emit.default.values, enums.as.ints, upcast.unsigned.ints, unwrap.primitive.wrapper.types: as of Spark's
     (reads)     from_protobuf
@@ -11,12 +11,12 @@
     (writes)    valueSubject, keySubject                     as for reads
                 auto.register.schemas, use.latest.version    which schema of the subject, as of Confluent's serializers
                 valueSchemaId, keySchemaId                   the number of the schema
-                schema.id.serializer                         where records name it: in a prefix or in headers
+                schema.id.serializer                         whether a prefix or a header names the schema
     registry    schema.registry.url, schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token,
                 schema.registry.ssl.truststore.location, schema.registry.ssl.keystore.location
     mistakes    mode, columnNameOfCorruptRecord, deadLetterTopic (reads)
 
-An option that would change nothing is refused: it says that something else was meant.
+An option without effect is refused: its user meant something else.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.options import (
     Assign,
     ColumnFormat,
+    EncodedColumn,
+    EncodingOptions,
     SchemaChoice,
     Selection,
     Subscribe,
     SubscribePattern,
     TypedColumn,
     TypedOptions,
-    WrittenColumn,
-    WrittenOptions,
 )
 
 COLUMNS = ("value", "key")
-OF_COLUMNS = ("Format", "Schema", "ReaderSchema", "Subject", "MessageName")
-BINARY = (ColumnFormat.AVRO, ColumnFormat.PROTOBUF)
-"""Formats whose bodies need a schema, which a registry may have."""
+COLUMN_OPTION_SUFFIXES = ("Format", "Schema", "ReaderSchema", "Subject", "MessageName")
+BINARY_FORMATS = (ColumnFormat.AVRO, ColumnFormat.PROTOBUF)
+"""Formats whose bodies need a schema; a registry may have it."""
 REGISTRY_KEYS = (
     "url",
     "basic.auth.user.info",
@@ -53,13 +53,17 @@ REGISTRY_KEYS = (
     "ssl.keystore.location",
 )
 REGISTRY_NAMES = tuple(f"schema.registry.{key}" for key in REGISTRY_KEYS)
-OF_PROTOBUF = ("emit.default.values", "enums.as.ints", "upcast.unsigned.ints", "unwrap.primitive.wrapper.types")
-NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES, *OF_PROTOBUF)
-CHOICES = ("auto.register.schemas", "use.latest.version")
+PROTOBUF_OPTIONS = ("emit.default.values", "enums.as.ints", "upcast.unsigned.ints", "unwrap.primitive.wrapper.types")
+TYPED_OPTION_NAMES = (
+    *(f"{column}{part}" for column in COLUMNS for part in COLUMN_OPTION_SUFFIXES),
+    *REGISTRY_NAMES,
+    *PROTOBUF_OPTIONS,
+)
+REGISTRATION_OPTIONS = ("auto.register.schemas", "use.latest.version")
 ID_SERIALIZER = "schema.id.serializer"
-WITH_SCHEMA = (*BINARY, ColumnFormat.JSON)
-"""Formats of writes whose records can name a schema of a registry."""
-MISTAKES = ("mode", "columnNameOfCorruptRecord", "deadLetterTopic")
+SCHEMA_FORMATS = (*BINARY_FORMATS, ColumnFormat.JSON)
+"""Formats of writes whose records can name a schema in a registry."""
+MALFORMED_OPTIONS = ("mode", "columnNameOfCorruptRecord", "deadLetterTopic")
 
 
 def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOptions | None:
@@ -70,7 +74,7 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
     """
     columns = {name: _read_column(name, given, selection) for name in COLUMNS}
     typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
-    uses_registry = any(column.format in BINARY and column.schema is None for column in typed.values())
+    uses_registry = any(column.format in BINARY_FORMATS and column.schema is None for column in typed.values())
     if not uses_registry:
         _refuse_options(
             given,
@@ -78,22 +82,22 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
             "has a meaning only with valueFormat or keyFormat = avro or protobuf, without a schema",
         )
     if not any(column.format is ColumnFormat.PROTOBUF for column in typed.values()):
-        _refuse_options(given, OF_PROTOBUF, "has a meaning only with valueFormat or keyFormat = protobuf")
+        _refuse_options(given, PROTOBUF_OPTIONS, "has a meaning only with valueFormat or keyFormat = protobuf")
     if not typed:
-        _refuse_options(given, MISTAKES, "has a meaning only with valueFormat or keyFormat")
+        _refuse_options(given, MALFORMED_OPTIONS, "has a meaning only with valueFormat or keyFormat")
         return None
     mode = given.get("mode", ParseMode.FAILFAST)
     if mode is not ParseMode.PERMISSIVE:
-        _refuse_options(given, MISTAKES[1:2], "has a meaning only with mode = PERMISSIVE")
+        _refuse_options(given, MALFORMED_OPTIONS[1:2], "has a meaning only with mode = PERMISSIVE")
     if mode is ParseMode.FAILFAST:
-        _refuse_options(given, MISTAKES[2:], "has a meaning only with mode = PERMISSIVE or DROPMALFORMED")
+        _refuse_options(given, MALFORMED_OPTIONS[2:], "has a meaning only with mode = PERMISSIVE or DROPMALFORMED")
     return TypedOptions(
         columns=typed,
         mode=mode,
         corrupt_column=given.get("columnnameofcorruptrecord", CORRUPT_RECORD),
         registry=_registry_options(given) if uses_registry else None,
         dead_letter_topic=_dead_letter_topic(given, selection),
-        protobuf=ProtobufReadOptions(**{name.replace(".", "_"): given.get(name, False) for name in OF_PROTOBUF}),
+        protobuf=ProtobufReadOptions(**{name.replace(".", "_"): given.get(name, False) for name in PROTOBUF_OPTIONS}),
     )
 
 
@@ -118,14 +122,14 @@ def _selects(selection: Selection, topic: str) -> bool:
 
 
 def _read_column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedColumn:
-    found = {part: given.get(f"{name}{part}".lower()) for part in OF_COLUMNS}
+    found = {part: given.get(f"{name}{part}".lower()) for part in COLUMN_OPTION_SUFFIXES}
     of = found["Format"] or ColumnFormat.RAW
     if of is ColumnFormat.JSON and found["Schema"] is None:
         raise ConfigError(f"{name}Format = json needs {name}Schema, such as: id bigint, name string")
     if of is not ColumnFormat.PROTOBUF:
         _refuse_options(given, [f"{name}MessageName"], f"has a meaning only with {name}Format = protobuf")
-    if of not in BINARY:
-        without = OF_COLUMNS[2:4] if of is ColumnFormat.JSON else OF_COLUMNS[1:4]
+    if of not in BINARY_FORMATS:
+        without = COLUMN_OPTION_SUFFIXES[2:4] if of is ColumnFormat.JSON else COLUMN_OPTION_SUFFIXES[1:4]
         _refuse_options(
             given, [f"{name}{part}" for part in without], f"has a meaning only with {name}Format = avro or protobuf"
         )
@@ -141,7 +145,7 @@ def _read_column(name: str, given: Mapping[str, Any], selection: Selection) -> T
         _refuse_options(
             given, [f"{name}ReaderSchema"], f"contradicts {name}Schema, which is all that Protobuf needs to read"
         )
-    if of in BINARY and found["Schema"] is None and not subject and found["ReaderSchema"] is None:
+    if of in BINARY_FORMATS and found["Schema"] is None and not subject and found["ReaderSchema"] is None:
         raise ConfigError(
             f"{name}Subject or {name}ReaderSchema is missing: the default subject is TOPIC-{name}, and the read may "
             "have several topics"
@@ -155,7 +159,7 @@ def _read_column(name: str, given: Mapping[str, Any], selection: Selection) -> T
     )
 
 
-def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
+def encoding_options(given: Mapping[str, Any]) -> EncodingOptions | None:
     """Return how keys and values are written; None: as texts or bytes.
 
     given: parsed values by the names of options in lower case
@@ -163,8 +167,8 @@ def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
     """
     columns = {name: _write_column(name, given) for name in COLUMNS}
     typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
-    of_registry = (*REGISTRY_NAMES, *CHOICES, ID_SERIALIZER)
-    if not any(column.format in WITH_SCHEMA for column in typed.values()):
+    of_registry = (*REGISTRY_NAMES, *REGISTRATION_OPTIONS, ID_SERIALIZER)
+    if not any(column.format in SCHEMA_FORMATS for column in typed.values()):
         _refuse_options(given, of_registry, "has a meaning only with valueFormat or keyFormat = avro, protobuf or json")
     uses_registry = "schema.registry.url" in given
     if not uses_registry:
@@ -183,10 +187,10 @@ def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
     registry = _registry_options(given) if uses_registry else None
     if not typed:
         return None
-    return WrittenOptions(columns=typed, registry=registry, choice=choice, ids_in_headers=in_headers)
+    return EncodingOptions(columns=typed, registry=registry, choice=choice, ids_in_headers=in_headers)
 
 
-def _write_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
+def _write_column(name: str, given: Mapping[str, Any]) -> EncodedColumn:
     of = given.get(f"{name}format", ColumnFormat.RAW)
     schema, number = given.get(f"{name}schema"), given.get(f"{name}schemaid")
     of_registry = (f"{name}Subject", f"{name}SchemaId")
@@ -200,18 +204,18 @@ def _write_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
             )
     else:
         _refuse_options(given, [f"{name}MessageName"], f"has a meaning only with {name}Format = protobuf")
-    if of not in WITH_SCHEMA:
+    if of not in SCHEMA_FORMATS:
         _refuse_options(
             given, (f"{name}Schema", *of_registry), f"has a meaning only with {name}Format = avro, protobuf or json"
         )
-        return WrittenColumn(format=of, schema=None, subject=None, schema_id=None)
+        return EncodedColumn(format=of, schema=None, subject=None, schema_id=None)
     if "schema.registry.url" not in given:
         _refuse_options(given, of_registry, "needs schema.registry.url")
         if of is ColumnFormat.JSON:
             _refuse_options(
                 given, (f"{name}Schema",), "of a write with json is a JSON Schema, which needs schema.registry.url"
             )
-        return WrittenColumn(format=of, schema=schema, subject=None, schema_id=None, message_name=message)
+        return EncodedColumn(format=of, schema=schema, subject=None, schema_id=None, message_name=message)
     if number is not None:
         _refuse_options(
             given, (f"{name}Schema", f"{name}Subject"), f"contradicts {name}SchemaId, which names the schema"
@@ -222,7 +226,7 @@ def _write_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
         raise ConfigError(
             f"{name}Subject is missing: the default subject is TOPIC-{name}, and the rows may have several topics"
         )
-    return WrittenColumn(format=of, schema=schema, subject=subject, schema_id=number, message_name=message)
+    return EncodedColumn(format=of, schema=schema, subject=subject, schema_id=number, message_name=message)
 
 
 def _default_subject(name: str, selection: Selection) -> str | None:

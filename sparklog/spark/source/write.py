@@ -2,15 +2,15 @@
 
     key          string or binary      null: any partition
     value        string or binary      required; null: a tombstone
-                 or, with keyFormat or valueFormat, what is encoded (encoding.py)
+                 With keyFormat or valueFormat, the column has the type to encode instead (encoding.py)
     headers      array<struct<key: string, value: binary>>
     topic        string                required unless the option `topic` is given; the option wins
     partition    int                   null: by the key, as Kafka's default partitioner does
     timestamp    timestamp             null: now. Kafka's sink does not have this column
 
-Other columns are left out. Every task sends its rows in Arrow, with a producer of its own, and ends once all rows are
+Other columns are ignored. Every task sends its rows in Arrow, with a producer of its own, and ends once all rows are
 acknowledged. A retried task sends all its rows again. With `deliveryGuarantee` = exactly_once, readers of committed
-records see those of one attempt (sink.py); with at_least_once, all copies, as with Spark's Kafka sink.
+records see the rows of one attempt (sink.py); with at_least_once, of all attempts, as with Spark's Kafka sink.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sparklog.spark.source.sink import BatchPart, SinkBatch, abort, commit, curr
 from sparklog.spark.spark_api import HAS_STREAM_WRITES, DataSourceStreamArrowWriter, spark_version_error
 
 TEXT_OR_BYTES: tuple[DataType, ...] = (StringType(), BinaryType())
-WRITTEN: dict[str, tuple[DataType, ...]] = {
+WRITE_COLUMNS: dict[str, tuple[DataType, ...]] = {
     "key": TEXT_OR_BYTES,
     "value": TEXT_OR_BYTES,
     "headers": (HEADERS,),
@@ -43,16 +43,16 @@ WRITTEN: dict[str, tuple[DataType, ...]] = {
     "partition": (IntegerType(),),
     "timestamp": (TimestampType(),),
 }
-OF_RECORD = ("key", "value", "headers", "timestamp")
+RECORD_COLUMNS = ("key", "value", "headers", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCommitMessage(WriterCommitMessage):
-    """What a task wrote."""
+    """The result of a task."""
 
     records: int
     part: BatchPart | None = None
-    """Its part in a batch of a sink; None with AT_LEAST_ONCE, and if it has no rows."""
+    """Its part of a batch of a sink; None with AT_LEAST_ONCE, and for a task without rows."""
 
 
 class TopicWriter(TaskObject, DataSourceArrowWriter):
@@ -64,7 +64,7 @@ class TopicWriter(TaskObject, DataSourceArrowWriter):
         check_written(schema, options)
         self._options = options
         self._job = job_batch(uuid4(), options)
-        """Made once for a job: Spark sends copies of this writer to the tasks, and one to the commit."""
+        """One for the whole job: Spark sends copies of this writer to the tasks and to the commit."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         return write_task(iterator, self._options, self._job)
@@ -78,7 +78,7 @@ class TopicWriter(TaskObject, DataSourceArrowWriter):
 
 
 class TopicStreamWriter(TaskObject, DataSourceStreamArrowWriter):
-    """Writes the rows of each trigger. Spark makes a new one for each trigger, and another one for the commit."""
+    """Writes the rows of a trigger. Spark creates a writer for each trigger, and another one for its commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         if not HAS_STREAM_WRITES:
@@ -99,7 +99,7 @@ class TopicStreamWriter(TaskObject, DataSourceStreamArrowWriter):
 
 
 def batch_parts(messages: Iterable[WriterCommitMessage | None]) -> list[BatchPart]:
-    """Return the parts of the tasks that were done; the messages of others are None."""
+    """Return the parts of the tasks that have ended well; the messages of other tasks are None."""
     return [each.part for each in messages if isinstance(each, TaskCommitMessage) and each.part is not None]
 
 
@@ -107,7 +107,7 @@ def check_written(schema: StructType, options: WriteOptions) -> None:
     """Raise ConfigError if a required column is missing or a column has the wrong type."""
     types = {field.name: field.dataType for field in schema.fields}
     typed = options.typed.columns if options.typed is not None else {}
-    for name, allowed in WRITTEN.items():
+    for name, allowed in WRITE_COLUMNS.items():
         texts = [each.simpleString() for each in allowed]
         if name not in typed and name in types and types[name].simpleString() not in texts:
             raise ConfigError(f"column {name} is {types[name].simpleString()}; it must be {' or '.join(texts)}")
@@ -122,7 +122,7 @@ def write_task(
 ) -> TaskCommitMessage:
     """Write the rows of a task; return their number and, with exactly_once, the task's part of the batch.
 
-    job: the batch that the rows belong to in a job that is no batch of a stream
+    job: the batch of a batch writer; None for a stream
     """
     if options.guarantee is DeliveryGuarantee.AT_LEAST_ONCE:
         with Producer(**options.producer) as producer:
@@ -131,19 +131,19 @@ def write_task(
     if (first := next(filled, None)) is None:
         return TaskCommitMessage(0)  # most tasks of a shuffle have no rows: they need not join
     rows = chain([first], filled)
-    of = current_batch(options, job)
-    with task_attempt(of, options) as attempt:
+    sink_batch = current_batch(options, job)
+    with task_attempt(sink_batch, options) as attempt:
         if attempt is None:
-            for _ in rows:  # rows of a query may be counted, and its state kept, as they pass by
+            for _ in rows:  # Spark counts rows, and keeps state, as they pass
                 pass
-            return TaskCommitMessage(0, BatchPart(of, None))
+            return TaskCommitMessage(0, BatchPart(sink_batch, None))
         written = send(rows, options, attempt.producer, attempt.check)
-        return TaskCommitMessage(written.records, BatchPart(of, BatchWinner(attempt.identity, written.topics)))
+        return TaskCommitMessage(written.records, BatchPart(sink_batch, BatchWinner(attempt.identity, written.topics)))
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What was sent and acknowledged: the number of records, and the partitions by topic."""
+    """The acknowledged records: their number, and their partitions by topic."""
 
     records: int
     topics: Mapping[str, Sequence[int]]
@@ -157,8 +157,9 @@ def send(
 ) -> SendResult:
     """Send all rows, and return once they are acknowledged.
 
-    check: called between batches; raises if there is no use in going on. Raises that, the errors of the producer, and
-    MalformedRecord for a row that cannot be encoded.
+    check: called between batches; its error ends the writing
+
+    Raises the errors of `check` and of the producer, and MalformedRecord for a row that cannot be encoded.
     """
     records = 0
     deliveries = []
@@ -183,7 +184,7 @@ def route(table: pa.Table, options: WriteOptions) -> Iterator[tuple[str, int | N
     Raises InvalidTopic if a row's topic is null and the option `topic` is not given.
     """
     columns = [
-        name for name in OF_RECORD if name in table.column_names and (name != "headers" or options.include_headers)
+        name for name in RECORD_COLUMNS if name in table.column_names and (name != "headers" or options.include_headers)
     ]
     for topic, of_topic in _by_topic(table, options.topic):
         for partition, rows in _by_partition(of_topic):

@@ -109,12 +109,14 @@ def run_named(scenario: Scenario) -> Verdict:
 
 def _prepare_worker() -> None:
     _expect_killed_coroutines()
-    gc.freeze()  # what was imported stays: collections need not look at it
+    gc.freeze()  # imported modules stay: collections need not visit them
 
 
 def _expect_killed_coroutines() -> None:
-    """Silence Python's reports about the coroutines of killed processes. Such a coroutine never started or never ended,
-    and Python warns, raises or logs when it frees it."""
+    """Silence Python's reports about the coroutines of killed processes.
+
+    Such a coroutine never started or never ended, and Python warns, raises or logs when it frees the coroutine.
+    """
     logging.getLogger("sparklog").addHandler(logging.NullHandler())
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     tell = sys.unraisablehook
@@ -127,7 +129,7 @@ def _expect_killed_coroutines() -> None:
 
 
 def shrink(scenario: Scenario) -> Scenario:
-    """Return the failing scenario with a shorter plan: without each fault, tried one by one, that it does not need."""
+    """Return the failing scenario with a shorter plan. Faults without which it still fails are removed one by one."""
     plan: Plan = scenario.plan
     for fault in reversed(scenario.plan):
         shorter = tuple(each for each in plan if each is not fault)
@@ -139,7 +141,7 @@ def shrink(scenario: Scenario) -> Scenario:
 def describe(verdict: Verdict, flags: str = "") -> str:
     """Return a report of the run; after a failure, also its faults and events and the command that repeats it.
 
-    flags: options that this command needs besides the seed and the duration.
+    flags: options of this command besides the seed and the duration
     """
     scenario = verdict.scenario
     lines = [

@@ -25,12 +25,13 @@ from functools import partial
 
 from sparklog.base.errors import NoNode, NotEmpty
 from sparklog.cluster.store import NO_OWNER, Delete
-from sparklog.testing.sim.cluster import SimCluster, SimNode
+from sparklog.testing.sim.cluster import SimCluster
 from sparklog.testing.sim.network import Weather
+from sparklog.testing.sim.node import SimNode
 
 EMPTIED_WITHIN_S = 0.5
 EMPTIED_AGAIN_S = 5.0
-"""Earliest time from one emptying of the store to the next: all brokers have said it and started again by then."""
+"""Shortest time between two emptyings of the store: by then all brokers have noticed the first and restarted."""
 POWER_SETTLES_S = 30.0
 """How long a fault that loses data waits for its machine to be in sync again, in seconds."""
 
@@ -63,7 +64,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault of a plan: when it starts, in seconds of virtual time, and what it does to which broker."""
+    """One fault of a plan: its kind, its start in seconds of virtual time, and the brokers that it concerns."""
 
     at_s: float
     kind: FaultKind
@@ -119,7 +120,7 @@ class Nemesis:
         self._is_dirty = False
         """Whether a disk may have lost records, and its broker is not in sync again yet."""
         self._may_empty_s = 0.0
-        """When the store may be emptied again, in virtual time."""
+        """The virtual time from which on the store may be emptied again."""
         self._do: dict[FaultKind, Callable[[Fault, SimNode], Awaitable[None]]] = {
             FaultKind.KILL: self._kill,
             FaultKind.POWER: self._power,
@@ -272,7 +273,10 @@ class Nemesis:
         self._is_dirty = not await self._until(partial(self._is_in_sync_again, node, before), POWER_SETTLES_S)
 
     async def _lost_store(self, fault: Fault, node: SimNode) -> None:
-        """Set the store back to an earlier state, or empty it, while the broker is down. That of several is emptied."""
+        """Restore an earlier state of the store, or empty it, while the broker is down.
+
+        The store of several is emptied.
+        """
         if len(self._cluster.nodes) > 1:
             await self._lose_store_of_all(fault)
             return
@@ -301,7 +305,7 @@ class Nemesis:
                 node.start()
 
     async def _empty_store(self, fault: Fault, _: SimNode) -> None:
-        """Delete all nodes of the store while brokers run, children first, as `deleteall /` of ZooKeeper's shell."""
+        """Delete all nodes of the store while brokers run, children first, like `deleteall /` of ZooKeeper's shell."""
         tree, now = self._cluster.tree, self._cluster.loop.time()
         if now < self._may_empty_s:
             return
@@ -366,8 +370,11 @@ class Nemesis:
             node.cut_power()
 
     def _may_cut_power(self, nodes: Sequence[SimNode], under_way: int = 0) -> bool:
-        """Return whether the nodes may lose power: no other fault is under way, all brokers are up, all replicas of the
-        nodes' partitions are in sync, and each of these partitions has an in-sync replica elsewhere."""
+        """Return whether the nodes may lose power.
+
+        They may if no other fault is under way, all brokers are up, all replicas of the nodes' partitions are in sync,
+        and each of these partitions has an in-sync replica elsewhere.
+        """
         lost = {node.broker_id for node in nodes}
         states = [state for state in self._cluster.states().values() if lost & set(state["replicas"])]
         return (

@@ -51,7 +51,7 @@ class Refused(NamedTuple):
 
 
 class _CallAborted(Exception):
-    """Carries the status from `_ServicerContext.abort` out of a servicer."""
+    """Raised by `_ServicerContext.abort`; carries the status out of the servicer."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused)
@@ -153,7 +153,7 @@ class SimChannel:
     unary_stream = stream_unary = stream_stream = _other
 
     async def close(self) -> None:
-        """Refuse later calls; those under way go on."""
+        """Refuse later calls; calls in flight continue."""
         self._is_closed = True
         await asyncio.sleep(0)
 

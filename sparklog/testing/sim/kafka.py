@@ -1,7 +1,7 @@
 """Kafka's protocol over the simulated network: frames go to the real dispatch and translations.
 
-    SimKafkaListener   the broker's end. It serves the requests of each connection one after the other, in their order.
-    SimKafka           the client's end. Several requests may be under way on a connection. If the network loses a
+    SimKafkaListener   the broker's end. It serves the requests of a connection one after the other, in their order.
+    SimKafka           the client's end. Several requests may be in flight on a connection. If the network loses a
                        frame, the connection closes, and each request on it fails.
 
 Requests and responses are kio's entities, made with server/kafka/messages.py as in the translations.
@@ -57,7 +57,7 @@ class FramedRequest:
     frame: bytes
 
 
-class _Incoming:
+class _ServerConnection:
     """The broker's end of one connection. `served` counts its requests so far."""
 
     def __init__(self, host: str) -> None:
@@ -72,7 +72,7 @@ class SimKafkaListener:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._connections: dict[str, _Incoming] = {}
+        self._connections: dict[str, _ServerConnection] = {}
 
     async def serve(self, framed: FramedRequest) -> bytes:
         """Serve a request when all earlier ones of its connection are served. Return the response's frame without size.
@@ -80,7 +80,7 @@ class SimKafkaListener:
         Return empty bytes if the request has no response. Raise NetworkException if the connection is closed, or if
         an earlier request does not arrive within TIMEOUT_MS.
         """
-        found = self._connections.setdefault(framed.connection, _Incoming(framed.connection.partition("/")[0]))
+        found = self._connections.setdefault(framed.connection, _ServerConnection(framed.connection.partition("/")[0]))
         async with found.turn:
             try:
                 async with asyncio.timeout(TIMEOUT_MS / 1000):
@@ -114,7 +114,7 @@ class SimKafka:
         self._network = network
         self._bootstrap = list(bootstrap)
         self._leaders: dict[TopicPartition, tuple[str, int]] = {}
-        self._connections: dict[str, _Outgoing] = {}
+        self._connections: dict[str, _ClientConnection] = {}
         self._numbers = count()
 
     async def ask(
@@ -127,7 +127,7 @@ class SimKafka:
         """
         connection = self._connections.get(address)
         if connection is None or connection.is_closed:
-            connection = _Outgoing(self._network, self.name, address, next(self._numbers))
+            connection = _ClientConnection(self._network, self.name, address, next(self._numbers))
             self._connections[address] = connection
         return await connection.ask(key, version, fields, timeout_ms)
 
@@ -140,7 +140,7 @@ class SimKafka:
         await asyncio.sleep(BACKOFF_S * self.chance.uniform(0.5, 2))
 
     async def topic_id(self, topic: str) -> UUID:
-        """Return a topic's id. Raise UnknownTopicOrPartition if no broker has told it."""
+        """Return a topic's id. Raise UnknownTopicOrPartition if no broker has answered it."""
         if topic not in self.topic_ids:
             await self._refresh(name=topic)
         if topic not in self.topic_ids:
@@ -189,7 +189,7 @@ class SimKafka:
                     self._leaders[place] = addresses[part.leader_id], part.leader_epoch
 
 
-class _Outgoing:
+class _ClientConnection:
     """The client's end of one connection. A failed request closes it."""
 
     def __init__(self, network: SimNetwork, source: str, target: str, number: int) -> None:

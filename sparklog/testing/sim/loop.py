@@ -3,8 +3,8 @@
     time        Time stands still while a callback is ready to run, and then jumps to the next timer. An idle hour costs
                 no real time.
     threads     There are none. `run_in_executor`, and so `asyncio.to_thread`, calls the function on the loop's own
-                thread after a delay, and delivers the result after another delay. Between the two, the work is done
-                but its caller does not know yet. The calling process determines the delays.
+                thread after a delay, and delivers the result after another delay. Between the two, the work is done,
+                but the caller does not know yet. The calling process determines the delays.
     processes   Timers, tasks and calls belong to the process of the task that starts them: they inherit it with their
                 context. A killed process runs nothing any more, not even `finally`. A paused process runs its
                 callbacks late, in their order, when it resumes.
@@ -121,7 +121,7 @@ class SimHandle:
         return self._at
 
     def run(self) -> None:
-        """Run the callback in its context. Raises what it raises."""
+        """Run the callback in its context. Raises the callback's errors."""
         self._context.run(self._callback, *self._args)
 
 

@@ -1,12 +1,13 @@
 """The network between the processes of a simulation: each message takes its own time, and some never arrive.
 
     call        the request and the answer travel separately: each may be late, be overtaken, or be lost
-    double      a request may arrive twice, at any two times, as when its sender tries again; the first answer counts.
-                Brokers and gRPC clients send such requests. Within a connection of Kafka's protocol there are none
-    hold up     some requests of a kind that its sender names arrive seconds later: the markers of transactions, so that
-                coordinators move between the decision and the markers. One that meets another process is dropped
-    loss        the caller is told that the connection broke, or gets no answer until its timeout. The receiver may have
-                done what was asked, or may still do it later
+    double      a request may arrive twice, at any two times, as if its sender had retried; the first answer counts.
+                Brokers and gRPC clients send such requests. A connection of Kafka's protocol has none
+    hold up     some requests, of a kind that the sender names, arrive seconds later. They are the markers of
+                transactions: coordinators then move between the decision and the markers. A late request that meets
+                another process is dropped
+    loss        the caller learns that the connection broke, or gets no answer until its timeout. The receiver may have
+                done the request, or may still do it later
     block       no message from one process reaches another until `unblock` or `heal`. Each direction is blocked alone
     kill        a killed process makes its calls under way fail soon. Those to a machine that loses power time out
     copy        the network copies each message when it is sent, with the bytes of the files that it refers to, so
@@ -62,7 +63,7 @@ class SentSlice:
 
 
 def copied(value: Any) -> Any:
-    """Return a deep copy of `value`. Parts that nobody can change are shared, not copied."""
+    """Return a deep copy of `value`. Immutable parts are shared, not copied."""
     kind = type(value)
     if kind in _UNCHANGING or isinstance(value, Enum):
         return value
@@ -161,7 +162,7 @@ class _Call:
     api: Api[Any, Any]
     answer: asyncio.Future[Any]
     only_for: _Endpoint | None = None
-    """The process that the request is meant for, if it must not reach a later one of the same name."""
+    """The receiver, if the request must not reach a later process of the same name."""
 
 
 class SimNetwork:
@@ -221,9 +222,11 @@ class SimNetwork:
     ) -> Any:
         """Return the answer of `target`.
 
+        may_double: whether the network may deliver the request twice
+        may_be_held_up: whether the request may take seconds
+
         Raises the KafkaError that refuses the request, NetworkException if the connection breaks, or RequestTimedOut
-        after `timeout_ms`. `may_double` says that the network may send the request twice, `may_be_held_up` that it may
-        take seconds.
+        after `timeout_ms`.
         """
         call = _Call(source, target, api, self._loop.create_future())
         self._calls[call] = None
@@ -314,9 +317,9 @@ class SimNetwork:
 
 
 def _must_be_single(request: Any) -> bool:
-    """Return whether a second copy, if it is late, does harm in Apache Kafka too.
+    """Return whether a late second copy of the request does harm in Apache Kafka too.
 
-    In protocol 1, a marker that is repeated by the same coordinator ends the next transaction of the same epoch.
+    In protocol 1, a marker that the same coordinator repeats ends the next transaction of the same epoch.
     """
     return isinstance(request, WriteTxnMarkers) and not all(marker.is_strict for marker in request.markers)
 

@@ -45,12 +45,12 @@ from sparklog.testing.sim.seed import Scenario
 
 SETTLES_S = 90.0
 LOOKUPS = 20
-"""How many offsets and times of each log are looked up at the end."""
+"""Number of offsets and timestamps of each log that are looked up at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result of a run: the anomalies that it found, and what explains them. A good run has no anomalies."""
+    """The result of a run: the anomalies, and the events that explain them. A good run has no anomalies."""
 
     scenario: Scenario
     anomalies: list[Anomaly]
@@ -78,7 +78,7 @@ def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdic
         with logs_in_trace(cluster):
             try:
                 loop.run(work.main())
-            except Exception as error:  # noqa: BLE001 - also a simulated client that fails is a finding
+            except Exception as error:  # noqa: BLE001 - a simulated client that fails is a finding too
                 cluster.report("simulation", repr(error), error)
         for context in loop.errors:
             if isinstance(context.get("exception"), PowerCut):
@@ -214,7 +214,7 @@ class _SimRun:
         return next(self._unsettled(), None) is None
 
     def _unsettled(self) -> Iterator[str]:
-        """Yield a text for each thing that has not settled yet."""
+        """Yield a text for each part of the cluster that has not settled yet."""
         cluster = self._cluster
         states = cluster.states()
         yield from (f"{node.name} is not up" for node in cluster.nodes.values() if not node.is_up)
@@ -346,7 +346,7 @@ class _SimRun:
         )
 
     async def _compare_segments(self) -> None:
-        """Check that all in-sync replicas get the same closed segments, whatever each of them has replaced."""
+        """Check that all in-sync replicas get the same closed segments, after replacements on each of them."""
         replaced = [*(self._partitions if self._scenario.merges else ()), *self._compacted]
         for name in (each for each in replaced if each in self._cluster.states()):
             if not await self._cluster.wait_until(partial(self._are_alike, name), SETTLES_S, f"{name}: equal segments"):

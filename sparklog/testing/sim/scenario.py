@@ -6,7 +6,7 @@
     config t KEY=VALUE               change the topic's configuration; `KEY=` restores the brokers' default
     delete t                         delete the topic
     topics                           list the topics
-    state t                          show what the cluster store says of the topic's partitions
+    state t                          show the state of the topic's partitions in the cluster store
     move t-0 3,2 / cancel t-0        start / cancel a reassignment
     elect t-0 [unclean]              elect the preferred leader; `unclean`: elect any replica
     produce t-0 a b c [at=0]         send a batch with acks=all to the leader; `at`: to this broker, leader or not
@@ -14,11 +14,11 @@
     logs t-0                         show which brokers have a log of the partition, and its records
     controller                       show the controller's id and epoch
     kill 0                           kill the process; its session ends later
-    power 0                          cut the power: like `kill`, but the disk may lose what was not flushed
+    power 0                          cut the power: like `kill`, but the disk may lose unflushed data
     start 0                          start a process, and wait until it is up
     stop 0                           stop the process with a controlled shutdown
-    expire 0                         end the session of a process that goes on running
-    pause 0 / resume 0               pause the process / let it go on, unaware of the pause
+    expire 0                         end the session of a process that keeps running
+    pause 0 / resume 0               pause the process / resume it, unaware of the pause
     cut 0 1 2                        block all messages between broker 0 and the other brokers that are named
     heal                             let all messages pass again
     advance 5s                       let this much virtual time pass
@@ -26,7 +26,7 @@
 
 `kill`, `power` and `start` take several brokers. The word `controller` may replace the number of any broker that a
 command stops, starts, disturbs or asks. The client repeats a request while its error is retriable, unless the command
-has `at`. A command that does not finish in time says so. What the simulation finds wrong is an outcome, too.
+has `at`. A command that does not finish in time says so. Findings of the simulation are outcomes too.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ from sparklog.records.records import Record, write_records
 from sparklog.testing.scenario import Command, ScenarioError, duration_ms, perform, play
 from sparklog.testing.sim.clients.client import SimClient
 from sparklog.testing.sim.clients.workload import values_of
-from sparklog.testing.sim.cluster import SimCluster, SimNode, logs_in_trace
+from sparklog.testing.sim.cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim.loop import SimLoop
 from sparklog.testing.sim.network import Weather
+from sparklog.testing.sim.node import SimNode
 from sparklog.testing.sim.run import as_the_seed_says
 
 QUIET_S = 4.0
@@ -78,7 +79,7 @@ def play_on_cluster(text: str, *, seed: int = 0) -> str:
 class ClusterScenario:
     """The vocabulary of these scenarios, with a method `do_VERB` for each command of the list above.
 
-    Each returns its outcome as lines; without any, it has done what it says.
+    Each method returns its outcome as lines; no lines mean success.
     """
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
@@ -89,7 +90,7 @@ class ClusterScenario:
         self._client: SimClient
 
     async def step(self, command: Command) -> list[str]:
-        """Perform a command. Return its outcome, then what the simulation found wrong. Raises ScenarioError."""
+        """Perform a command. Return its outcome, then the findings of the simulation. Raises ScenarioError."""
         if command.verb == "brokers":
             return await perform(self, command)
         if not self._has_begun:
@@ -221,7 +222,7 @@ class ClusterScenario:
         async def ask() -> list[str]:
             return _empty_unless_error(error_of(await self._client.ask_any(api, request, REQUEST_MS)))
 
-        return await self._try(ask)
+        return await self._retry(ask)
 
     # Records
 
@@ -241,7 +242,7 @@ class ClusterScenario:
             result = (await self._client.ask(address, produce.API, request, 6_000)).partitions[0]
             return _empty_unless_error(result.error) or [f"{result.base_offset} to {result.last_offset}"]
 
-        return await _ask_once(ask) if at else await self._try(ask)
+        return await _ask_once(ask) if at else await self._retry(ask)
 
     async def do_read(self, name: str, *, at: str = "") -> list[str]:
         partition = TopicPartition.parse(name)
@@ -250,7 +251,7 @@ class ClusterScenario:
             address = self._node(at).name if at else await self._leader(partition)
             return [_records_text(await self._fetch_all(address, partition))]
 
-        return await _ask_once(ask) if at else await self._try(ask)
+        return await _ask_once(ask) if at else await self._retry(ask)
 
     async def _fetch_all(self, address: str, name: TopicPartition) -> dict[int, str]:
         found: dict[int, str] = {}
@@ -276,8 +277,8 @@ class ClusterScenario:
             await asyncio.sleep(0.05)
         raise LeaderNotAvailable(str(name))
 
-    async def _try(self, ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
-        """Return the outcome of `ask`, which is called again, up to TRIES times, while its error is retriable."""
+    async def _retry(self, ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
+        """Return the outcome of `ask`. Call it again, up to TRIES times, while its error is retriable."""
         outcome: list[str] = []
         for _ in range(TRIES):
             try:

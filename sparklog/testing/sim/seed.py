@@ -50,9 +50,9 @@ class Scenario:
     retention_ms: int = -1
     """Excludes `trims` and `retention_bytes`, which may remove recent records."""
     commit_timeout_ms: int = 5_000
-    """How long a coordinator waits until the replicas have what it wrote. It tries again what takes longer."""
+    """How long a coordinator waits until the replicas have its records. It retries a write that takes longer."""
     moves: bool = False
-    """Whether the run moves and deletes topics that nobody writes to (clients/moves.py)."""
+    """Whether the run moves and deletes topics without records (clients/moves.py)."""
     disks: int = 1
     is_unclean: bool = False
     """Whether the checked topic allows unclean leader election."""
@@ -85,15 +85,15 @@ class Scenario:
 
     @property
     def expires_by_default(self) -> bool:
-        """Return whether topics without a retention of their own lose their records within seconds.
+        """Whether topics without a retention of their own lose their records within seconds.
 
-        A broker alone may lose its store. It must not apply this default to topics whose configuration was lost.
+        A single broker may lose its store. It must not apply this default to topics whose configuration was lost.
         """
         return self.brokers == 1
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Return the settings of the brokers."""
+        """The settings of the brokers."""
         return {
             "replica.fetch.max.bytes": str(self.fetch_bytes),
             "offsets.commit.timeout.ms": str(self.commit_timeout_ms),
@@ -120,7 +120,7 @@ class Scenario:
 
     @property
     def topic_config(self) -> Mapping[str, str]:
-        """Return the configuration of the checked topic."""
+        """The configuration of the checked topic."""
         return {
             "min.insync.replicas": str(self.min_insync_replicas),
             "internal.segment.bytes": "2000",
@@ -132,19 +132,20 @@ class Scenario:
 
     @property
     def keeps_all(self) -> bool:
-        """Return whether neither DeleteRecords nor retention removes records of the checked topic."""
+        """Whether neither DeleteRecords nor retention removes records of the checked topic."""
         return not self.trims and not self.expires
 
     @property
     def expires(self) -> bool:
-        """Return whether retention removes records of the checked topic."""
+        """Whether retention removes records of the checked topic."""
         return self.retention_bytes >= 0 or self.retention_ms >= 0
 
     @property
     def keeps_log_starts(self) -> bool:
-        """Return whether an acknowledged log start must last.
+        """Whether an acknowledged log start must last.
 
-        As in Apache Kafka, it reaches the disk a little later, so a restart without a clean shutdown may lose it.
+        As in Apache Kafka, the log start reaches the disk a little later, so a restart without a clean shutdown may
+        lose it.
         """
         return not BOUNCES & {fault.kind for fault in self.plan}
 

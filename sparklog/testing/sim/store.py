@@ -3,7 +3,7 @@
 It records unclean elections, and in-sync brokers that are not replicas.
 
 The checker must know of unclean elections, which may lose records. Every in-sync broker must be a replica: a broker
-that is not one deletes its log, though acks=all waits for it. The only exception is a broker that alone is in sync:
+that is no replica deletes its log, though acks=all waits for it. The only exception is a broker that alone is in sync:
 it keeps its log.
 """
 
@@ -27,8 +27,11 @@ _TOPIC = re.compile("/brokers/topics/([^/]+)")
 
 
 class ReplicaEnd(NamedTuple):
-    """The leader epochs and the end offset of a replica's log. `is_leading` says that the broker may still append as
-    leader, because it does not know yet that another leader was elected."""
+    """The leader epochs and the end offset of a replica's log.
+
+    `is_leading`: whether the broker may still append as leader, because it does not know yet that another leader was
+    elected.
+    """
 
     epochs: LeaderEpochs
     end: int
@@ -38,14 +41,14 @@ class ReplicaEnd(NamedTuple):
 def first_missing_offset(leader: ReplicaEnd, others: Iterable[ReplicaEnd]) -> int:
     """Return the first offset at which another replica has, or may still append, a record that the leader lacks.
 
-    Records of the same leader epoch are equal in all logs. Return the leader's end offset if there is no such record
-    below it.
+    Records of the same leader epoch are equal in all logs. If there is no such record below the leader's end offset,
+    return that end offset.
     """
     return min((leader.end, *(_divergence_offset(leader, other) for other in others)))
 
 
 def _divergence_offset(leader: ReplicaEnd, other: ReplicaEnd) -> int:
-    """Return the offset where the other log departs from the leader's, or the leader's end if it never does."""
+    """Return the offset at which the other log departs from the leader's; without one, the leader's end offset."""
     mine, theirs = dict(leader.epochs.entries), dict(other.epochs.entries)
     starts = [mine.get(epoch, theirs.get(epoch, 0)) for epoch in mine.keys() ^ theirs.keys()]
     at = min((leader.end, *starts))

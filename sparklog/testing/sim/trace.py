@@ -19,7 +19,7 @@ class Trace:
         self._events: list[str] = []
 
     def note(self, text: str) -> None:
-        """Add a line that is of interest only right before a failure."""
+        """Add a line that explains only a failure right after it."""
         line = f"{self._now():11.6f} {text}"
         self._digest.update(line.encode())
         self._last.append(line)

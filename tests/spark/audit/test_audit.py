@@ -29,8 +29,8 @@ def cluster(tmp_path):
     return [directory(tmp_path / f"broker-{n}", n, ENDS, compacted={"compacted-0": 1800}) for n in (1, 2, 3)]
 
 
-class Told:
-    """Directories as brokers would tell of them: broker 1 leads everything, and a store knows."""
+class BrokerSourceStub:
+    """Directories in the view of a cluster: broker 1 leads all partitions, and the store agrees."""
 
     def __init__(self, paths, **isr):
         self._folders = FolderSource([str(path) for path in paths])
@@ -82,7 +82,7 @@ def test_every_planted_fault_is_found_where_it_is_and_nothing_else(spark, cluste
     shutil.copytree(two / "codec-gzip-0", two / "forgotten-7")
     shutil.rmtree(three / "__consumer_offsets-0")
 
-    assert audit(spark, Told(cluster)) == {
+    assert audit(spark, BrokerSourceStub(cluster)) == {
         ("critical", "corrupt_batch", 1, "segments-0", 280),
         ("critical", "missing_batch", 2, "codec-none-0", 80),
         ("critical", "diverged", 3, "compacted-before-0", 800),
@@ -100,13 +100,13 @@ def test_every_planted_fault_is_found_where_it_is_and_nothing_else(spark, cluste
 
 
 def test_what_is_no_longer_so_at_the_second_reading_is_not_reported(spark, cluster):
-    """A segment that is damaged, and replaced by a good one while the audit runs."""
+    """A damaged segment is replaced by a good one while the audit runs."""
     damaged = log_of(cluster[0] / "segments-0")
     good = damaged.read_bytes()
     flip(damaged, 100)
     rewrite(log_of(cluster[1] / "codec-none-0"), 2)
 
-    class Mended(Told):
+    class Mended(BrokerSourceStub):
         looks = 0
 
         def view(self) -> ClusterView:

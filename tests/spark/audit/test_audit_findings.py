@@ -1,4 +1,4 @@
-"""Each step from what was told and read to findings, on made-up clusters of three brokers."""
+"""Each step from views and facts to findings, on made-up clusters of three brokers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = ("orders", 0)
 
 @pytest.fixture
 def tables(spark):
-    """Makes a cluster: three brokers, one partition led by broker 1, all in sync; or what a test says."""
+    """A function that makes a cluster: by default three brokers and one partition, led by broker 1, all in sync."""
 
     def make(*, store=None, brokers=(1, 2, 3), replicas=None, folders=()) -> AuditTables:
         return AuditTables(
@@ -198,7 +198,7 @@ CHANGED = "broker int, topic string, partition int, next_offset bigint"
 
 
 def settled(replicas, *, after=None, changed=()):
-    """What can be compared of replicas that are the same after a reading, unless a test says otherwise."""
+    """The comparable offsets of replicas that are the same after a reading, unless a test differs."""
     changed = to_table(replicas.sparkSession, changed, CHANGED)
     return comparable(replicas, replicas if after is None else after, changed)
 
@@ -232,7 +232,7 @@ def test_what_a_cleaner_did_is_no_difference_and_nothing_is_said_behind_damage(s
 
 
 def test_a_replica_that_was_being_deleted_while_it_was_read_differs_from_none(spark, tables):
-    """Its first segment was read, the last one was gone."""
+    """Its first segment was read; its last one was gone."""
     facts = [
         fact(1, next_offset=40, slices=[(0, 1, 2, 70, 0, 39)]),
         fact(1, base=40, slices=[(0, 1, 3, 88, 40, 99)]),

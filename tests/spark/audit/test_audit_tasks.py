@@ -1,4 +1,4 @@
-"""What a running broker tells an audit, and what a task reads of it, from the folder and through the broker."""
+"""An audit's view of a running broker, and the facts that tasks read from its folder and through the broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(view: ClusterView, through: dict | SegmentAccess) -> list[dict]:
 
 @pytest.fixture
 def written(topics):
-    """A topic of many segments, and what lets a source see it alone."""
+    """A topic of many segments, and the predicate that selects it alone."""
     name = topics.create(internal_segment_bytes=6_000, index_interval_bytes=500)
     topics.fill(name, 2000, batches=40)
     return name

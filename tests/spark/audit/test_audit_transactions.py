@@ -1,4 +1,4 @@
-"""What an audit finds in transaction indexes: nothing in what Kafka and this log write, and each wrong entry."""
+"""Findings in transaction indexes: none in indexes of Kafka and of this log, and one for each wrong entry."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_what_a_broker_shows_is_right_again_after_the_next_step_of_the_finding(t
 
 
 def shown(data_dir: Path) -> list[bytes | None]:
-    """What a broker on this folder shows to a reader of committed records."""
+    """Return the records that a broker on this folder shows to a reader of committed records."""
     with start_broker(data_dir) as broker, Consumer(bootstrap_servers=broker.bootstrap) as consumer:
         consumer.assign_topic("t")
         consumer.seek_to_beginning()
@@ -149,7 +149,7 @@ def shown(data_dir: Path) -> list[bytes | None]:
         return found
 
 
-class Written:
+class LogWithOffsets:
     """A log, and the offsets of the batches of each aborted transaction by that of its marker."""
 
     def __init__(self, fs: Fs) -> None:
@@ -185,7 +185,7 @@ def test_a_log_has_no_wrong_entries_and_a_lost_one_is_found(steps: list[tuple[st
     """A lost entry is found if a batch of its transaction is in the segment of its marker."""
     fs = MemoryFs()
     fs.make_dir("/logs")
-    written = Written(fs)
+    written = LogWithOffsets(fs)
     for step, producer_id in steps:
         written.take(step, producer_id)
     bases = [segment.base_offset for segment in written.log.segments]

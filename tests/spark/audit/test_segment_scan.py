@@ -1,4 +1,4 @@
-"""What an audit finds in the bytes of one segment: nothing in what Kafka wrote, and every fault that is planted."""
+"""Problems in the bytes of one segment: none in segments of Kafka, and one for every planted fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which record of a key is the newest, by offset, by timestamp and by a header's number, and by Spark's shuffle."""
+"""The newest record of a key by offset, by timestamp and by a header's number, in a task and by Spark's shuffle."""
 
 from __future__ import annotations
 

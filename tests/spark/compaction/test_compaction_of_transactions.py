@@ -36,7 +36,7 @@ def by_task(log: TransactionalLog, work: PartitionWork, now_ms: int) -> Compacti
 
 
 def by_shuffle(log: TransactionalLog, work: PartitionWork, now_ms: int) -> CompactionOutcome:
-    """As Spark does it: of each key the newest offset, from all segments' rows."""
+    """Compact as Spark's shuffle does: the newest offset of each key, from the rows of all segments."""
     newest: dict[tuple[int, int], int] = {}
     for index in range(len(work.plan.segments)):
         for rows in segment_rows([work], 0, index, settings_of("", now_ms=now_ms)):
@@ -91,7 +91,7 @@ def test_readers_of_committed_records_see_the_same_newest_values_after_any_passe
 
 
 def check_markers(log: TransactionalLog) -> None:
-    """Every batch of a transaction, be it but a header, has the marker of its transaction."""
+    """Check that every batch of a transaction, even a bare header, has the marker of its transaction."""
     for _, header in log.batches:
         if (end := log.ends.get(header.base_offset)) is not None:
             assert end in markers(log), f"the batch at {header.base_offset} has lost its marker at {end}"

@@ -1,4 +1,4 @@
-"""What is copied from a log to its archive: everything once, whoever dies or runs beside, and bounded."""
+"""Copies of a log to its archive: each record once, even if runs die or overlap, in bounded memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def topic(topics: Topics) -> str:
 
 
 def plain_rows(topics: Topics, topic: str, ends: dict[int, int]) -> list[dict]:
-    """What an ordinary read gives of each partition up to an offset, with the archive's columns."""
+    """Return the records of an ordinary read of each partition up to an offset, with the archive's columns."""
     read = make_reader(
         {"bootstrap.servers": topics.bootstrap, "subscribe": topic, "includeHeaders": "true"}, headers=True
     )

@@ -1,4 +1,4 @@
-"""Archive and log read as one: without gap or overlap, wherever the read begins and whatever moves meanwhile."""
+"""Reads of archive and log as one: no gap and no overlap, from any start, while records move."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sparklog.spark.explain import IN_ARCHIVE, explain
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.history import archived
 from sparklog.spark.history.archive_files import DatedFiles, FilePart, TableLocation
-from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable
+from sparklog.spark.history.archive_table import FILE_SCHEMA, ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, LogTask, merged, overlapping, read_file
 from sparklog.spark.history.progress import Progress, TableRange
 from sparklog.spark.source.filters import EVERYTHING
@@ -45,8 +45,8 @@ pytestmark = pytest.mark.slow
 Rows = list[dict[str, Any]]
 
 
-class Trimmed(NamedTuple):
-    """A topic whose first records are only in its archive, and all that was produced to it."""
+class TrimmedTopic(NamedTuple):
+    """A topic whose first records are only in its archive, and all records that were produced to it."""
 
     topic: str
     uri: str
@@ -60,7 +60,7 @@ def ordered(rows: Rows) -> Rows:
 
 
 def produced(topics: Topics, topic: str) -> Rows:
-    """All that is in the log."""
+    """Return all records in the log."""
     options = {"bootstrap.servers": topics.bootstrap, "subscribe": topic, "includeHeaders": "true"}
     return ordered(rows_of(make_reader(options, headers=True)))
 
@@ -81,19 +81,19 @@ def make_archived(topics: Topics, uri: str, records: int = 120) -> tuple[str, Ro
 
 
 @pytest.fixture(scope="module")
-def trimmed(topics: Topics, tmp_path_factory: pytest.TempPathFactory) -> Trimmed:
+def trimmed(topics: Topics, tmp_path_factory: pytest.TempPathFactory) -> TrimmedTopic:
     uri = str(tmp_path_factory.mktemp("history") / "archive")
     topic, rows, ends = make_archived(topics, uri)
     topics.delete_before(topic, ends[0] - 10)
-    return Trimmed(topic, uri, rows, ends)
+    return TrimmedTopic(topic, uri, rows, ends)
 
 
-def test_a_trimmed_topic_is_read_whole(topics: Topics, trimmed: Trimmed) -> None:
+def test_a_trimmed_topic_is_read_whole(topics: Topics, trimmed: TrimmedTopic) -> None:
     assert len(produced(topics, trimmed.topic)) == len(trimmed.rows) - trimmed.ends[0] + 10
     assert ordered(rows_of(past(topics, trimmed.topic))) == trimmed.rows
 
 
-def test_explain_tells_archive_and_log(topics: Topics, trimmed: Trimmed) -> None:
+def test_explain_tells_archive_and_log(topics: Topics, trimmed: TrimmedTopic) -> None:
     options = {"bootstrap.servers": topics.bootstrap, "subscribe": trimmed.topic, "readMode": "history"}
     scan = explain(options)
     assert scan.tasks == len(past(topics, trimmed.topic).partitions())
@@ -111,7 +111,7 @@ def test_explain_tells_archive_and_log(topics: Topics, trimmed: Trimmed) -> None
     assert (recent.archive, recent.offset_from, recent.tasks) == (None, trimmed.ends[0], 1)
 
 
-def test_values_of_the_archive_and_of_the_log_have_the_same_type(topics: Topics, trimmed: Trimmed) -> None:
+def test_values_of_the_archive_and_of_the_log_have_the_same_type(topics: Topics, trimmed: TrimmedTopic) -> None:
     options = {"bootstrap.servers": topics.bootstrap, "subscribe": trimmed.topic, "readMode": "history"}
     source = SparklogDataSource({**options, "valueFormat": "string"})
     rows = ordered(rows_of(source.reader(source.schema())))
@@ -119,7 +119,7 @@ def test_values_of_the_archive_and_of_the_log_have_the_same_type(topics: Topics,
 
 
 def test_each_task_gives_offsets_in_order_and_the_log_begins_where_the_archive_ends(
-    topics: Topics, trimmed: Trimmed
+    topics: Topics, trimmed: TrimmedTopic
 ) -> None:
     reader = past(topics, trimmed.topic)
     tasks = reader.partitions()
@@ -132,14 +132,14 @@ def test_each_task_gives_offsets_in_order_and_the_log_begins_where_the_archive_e
 
 
 @pytest.mark.parametrize("options", [{"minPartitions": "9"}, {"maxRecordsPerPartition": "17"}])
-def test_it_is_cut_into_as_many_tasks_as_asked(topics: Topics, trimmed: Trimmed, options: dict[str, str]) -> None:
+def test_it_is_cut_into_as_many_tasks_as_asked(topics: Topics, trimmed: TrimmedTopic, options: dict[str, str]) -> None:
     reader = past(topics, trimmed.topic, **options)
     tasks = reader.partitions()
     assert len(tasks) >= 9
     assert ordered(rows_of(reader, tasks)) == trimmed.rows
 
 
-def test_offsets_may_begin_and_end_on_either_side(topics: Topics, trimmed: Trimmed) -> None:
+def test_offsets_may_begin_and_end_on_either_side(topics: Topics, trimmed: TrimmedTopic) -> None:
     end = trimmed.ends[0]
     for low, high in ((5, 40), (5, end + 7), (end + 2, end + 9), (end, end + 1), (end - 1, end)):
         start, stop = json.dumps({trimmed.topic: {"0": low}}), json.dumps({trimmed.topic: {"0": high}})
@@ -148,7 +148,7 @@ def test_offsets_may_begin_and_end_on_either_side(topics: Topics, trimmed: Trimm
         assert [row["offset"] for row in rows_of(make_reader(options))] == list(range(low, high))
 
 
-def test_timestamps_are_looked_for_in_the_archive_and_then_in_the_log(topics: Topics, trimmed: Trimmed) -> None:
+def test_timestamps_are_looked_for_in_the_archive_and_then_in_the_log(topics: Topics, trimmed: TrimmedTopic) -> None:
     rows = [row for row in trimmed.rows if row["partition"] == 0]
     for day in (2, 10, 28):
         moment = datetime.fromtimestamp((FIRST_DAY_MS + day * DAY_MS) / 1000, UTC)
@@ -161,7 +161,7 @@ def test_timestamps_are_looked_for_in_the_archive_and_then_in_the_log(topics: To
         assert [row["offset"] for row in rows_of(make_reader(options))] == list(range(first, 120))
 
 
-def test_filters_leave_files_closed(topics: Topics, trimmed: Trimmed) -> None:
+def test_filters_leave_files_closed(topics: Topics, trimmed: TrimmedTopic) -> None:
     since = datetime.fromtimestamp((FIRST_DAY_MS + 15 * DAY_MS) / 1000, UTC)
     filters = [EqualTo(("partition",), 0), GreaterThanOrEqual(("timestamp",), since)]
     reader = past(topics, trimmed.topic, filters=filters)
@@ -286,7 +286,7 @@ def test_without_an_archive_yet_the_log_is_the_history(topics: Topics, tmp_path:
 
 
 def test_a_topic_that_is_archived_nowhere_is_refused_unless_the_read_says_where(
-    topics: Topics, trimmed: Trimmed
+    topics: Topics, trimmed: TrimmedTopic
 ) -> None:
     topic = topics.create()
     fill_days(topics, topic, 20)
@@ -314,7 +314,7 @@ def test_a_path_needs_an_archive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["compacted-0", "segments-0", "codec-lz4-0"])
 def test_folders_without_a_broker_have_a_history_too(name: str, tmp_path: Path) -> None:
-    """Of what Kafka wrote too, with what compaction has left out, and in any format."""
+    """Folders of Kafka too, with offsets that compaction has removed, and in any format."""
     folder = GOLDEN / name
     given = {"path": str(folder), "includeHeaders": "true"}
     rows = rows_of(make_reader(given, headers=True))
@@ -325,7 +325,7 @@ def test_folders_without_a_broker_have_a_history_too(name: str, tmp_path: Path) 
     writing = DatedFiles(TableLocation(str(tmp_path / "archive")), whole.partition)
     table = ArchiveTable.create(TableLocation(str(tmp_path / "archive")))
     for task in plan_tasks(options, lookup, [whole._replace(offset_to=boundary)], EVERYTHING):
-        for batch in read_task(task, options, IN_FILES):
+        for batch in read_task(task, options, FILE_SCHEMA):
             writing.add(batch)
     table.commit(writing.finish(), {whole.partition: Progress("", TableRange(whole.offset_from, boundary))})
     history = {**given, "readMode": "history", "archive": str(tmp_path / "archive")}

@@ -1,4 +1,4 @@
-"""Streams that begin in the archive and go on in the log: each record once, whatever moves, dies and runs again."""
+"""Streams that begin in the archive and continue in the log: each record once, through moves, crashes and restarts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Query:
         self.restart()
 
     def restart(self) -> None:
-        """A new process, with nothing but the checkpoint."""
+        """Start a new process that has only the checkpoint."""
         self.reader = TopicStreamReader(self._options, table_schema(include_headers=False))
 
     def plan(self, limit: int = 0) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Small files of an archive become large ones: the same records in their order, whoever writes beside."""
+"""Merges of small files of an archive: the same records in the same order, beside other writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task makes of a slice of the offsets topic: which records count, and who had committed them."""
+"""A task's rows of a slice of the offsets topic: the records that count, and the members that committed them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Topic:
         self.log.as_follower.append(batch)
 
     def slice(self, offset_from: int = 0, offset_to: int | None = None) -> PartitionSlice:
-        """As a survey has it."""
+        """Return a slice with the end and the markers of its survey."""
         end = self.log.log_end_offset if offset_to is None else offset_to
         whole = PartitionSlice(partition=PARTITION, offset_from=offset_from, offset_to=end, folder=self.log.folder)
         found = survey(whole)
@@ -109,7 +109,7 @@ class Topic:
         )
 
     def commits(self, offset_from: int = 0, offset_to: int | None = None, **work: Any) -> list[tuple[Any, ...]]:
-        """Where, which group, what, and as which client."""
+        """Return the log offset, group, committed offset and client of each commit."""
         work = {"history_from": offset_from, **work}
         return [
             tuple(row[name] for name in ("log_offset", "group_id", "offset", "client_id"))

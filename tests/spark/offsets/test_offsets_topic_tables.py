@@ -1,4 +1,4 @@
-"""What the offsets topic comes to, in Spark, and how its tables keep to one run at a time."""
+"""The tables of the offsets topic in Spark. Only one run at a time can write them."""
 
 from __future__ import annotations
 

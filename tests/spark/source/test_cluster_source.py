@@ -1,4 +1,4 @@
-"""The source over three brokers whose leaders go and come: nothing is missing, nothing twice."""
+"""The source on three brokers whose leaders change: each record exactly once."""
 
 from __future__ import annotations
 

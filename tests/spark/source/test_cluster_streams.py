@@ -59,7 +59,7 @@ def create(cluster: ClusterProcesses, purpose: str) -> str:
 
 
 def ends(cluster: ClusterProcesses, topic: str) -> list[int]:
-    """Up to where each partition is committed; waits for leaders."""
+    """Return the end of the committed records of each partition; wait for leaders."""
 
     def look() -> list[int] | None:
         parts = cluster.topic(topic).partitions
@@ -107,7 +107,7 @@ class Numbers:
         self.stop()
 
     def stop(self) -> None:
-        """Return once everything is acknowledged."""
+        """Stop, and return once all records are acknowledged."""
         self._stop.set()
         self._thread.join(PATIENCE_S)
         self._producer.close()

@@ -1,4 +1,4 @@
-"""Reads of committed records: what open and aborted transactions leave, in batches and streams."""
+"""Reads of committed records beside open and aborted transactions, in batches and streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.files import TXN_INDEX
 from sparklog.spark.columns import table_schema
 from sparklog.spark.history.archive_files import DatedFiles, TableLocation
-from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable
+from sparklog.spark.history.archive_table import FILE_SCHEMA, ArchiveTable
 from sparklog.spark.history.progress import Progress, TableRange
 from sparklog.spark.source.option_parsing import parse_read_options
 from sparklog.spark.source.option_table import OptionUse
@@ -251,7 +251,7 @@ def test_archive_and_log_meet_within_transactions(log, tmp_path):
         {"path": log.folder, "endingOffsets": json.dumps(at(seam)), "includeHeaders": "true"}, headers=True
     )
     for task in reader.partitions():
-        for rows in read_task(task, reader._options, IN_FILES):
+        for rows in read_task(task, reader._options, FILE_SCHEMA):
             files.add(rows)
     ArchiveTable.create(place).commit(files.finish(), {partition: Progress("", TableRange(0, seam))})
     history = {"readMode": "history", "archive": place.uri}

@@ -1,4 +1,4 @@
-"""Schemas as Spark's SQL writes them: what Spark's own parser says, and what is refused."""
+"""Schemas as Spark's SQL writes them: the same result as Spark's own parser, and refused texts."""
 
 from __future__ import annotations
 

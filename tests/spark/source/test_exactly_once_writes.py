@@ -152,7 +152,7 @@ class Copy:
         return str(failed.value)
 
     def forget_last_commit(self) -> None:
-        """As if the driver had stopped right before Spark's commit log."""
+        """Change the checkpoint as if the driver had stopped before it wrote Spark's commit log."""
         newest = max((each for each in (self.checkpoint / "commits").iterdir() if each.name.isdigit()), key=number_of)
         newest.unlink()
         (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
@@ -198,7 +198,7 @@ def described(sinks: SinkClient, sink_id: str) -> SinkDescription:
 
 @contextmanager
 def held_at(step: Path) -> Iterator[None]:
-    """Inside the block, what the query or job does waits at the step."""
+    """Make the query or job wait at the step inside of the block."""
 
     def enter() -> int | None:
         with suppress(OSError):  # nobody reads from the pipe yet
@@ -289,7 +289,7 @@ def test_at_least_once_shows_what_was_written_before_a_failure(spark, topics, tm
 
 @pytest.mark.parametrize("failing", ["between", "after"])
 def test_writes_in_foreach_batch_are_there_once_each(copy, topics, values, sinks, failing):
-    """Two topics have a sink each; writes to one topic are told apart by their option."""
+    """Two topics have a sink each; an option distinguishes writes to one topic."""
     other, failures = topics.create(), [failing]
     writes = [{"topic": copy.target}, {"topic": other, "sparkSinkId": "a"}, {"topic": other, "sparkSinkId": "b"}]
 
@@ -358,7 +358,7 @@ def test_a_job_that_fails_leaves_no_row_and_holds_up_no_reader(spark, topics, fa
 
 
 def test_a_job_that_its_application_numbers_is_written_once(spark, topics, faults, values, sinks):
-    """As with Delta: what is not newer than the last write is skipped. Each topic counts for itself."""
+    """As with Delta, a write that is not newer than the last one is skipped. Each topic counts on its own."""
     target, other, application = topics.create(), topics.create(), unique("nightly")
     once = dict.fromkeys(map(str, range(ROWS)), 1)
 
@@ -397,7 +397,7 @@ def test_a_job_without_rows_commits_nothing(spark, topics, faults, values, sinks
 
 
 class FakeTask:
-    """What Spark tells a task of a stream."""
+    """The context that Spark gives to a task of a stream."""
 
     def __init__(self, query_id: str, run_id: str, batch_id: int) -> None:
         names = (sink.QUERY_ID, sink.RUN_ID, sink.BATCH_ID)
@@ -435,7 +435,7 @@ def task(topics, monkeypatch) -> Task:
 
 
 def test_only_the_attempts_whose_messages_spark_passes_on_are_seen(task, values, sinks):
-    """As of speculative tasks: both attempts are done, and the commit knows one of them."""
+    """As with speculative tasks: both attempts end well, and the commit names one of them."""
     loser, winner, other = (task.write("run", 0, *rows) for rows in (["a", "b"], ["a", "b"], ["c"]))
     task.commit(winner, None, other)
     described(sinks, f"spark-{task.query_id}")

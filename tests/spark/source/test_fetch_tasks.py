@@ -1,4 +1,4 @@
-"""Reads through the broker, where files cannot be seen or are not wanted."""
+"""Reads through the broker, without visible files or by option."""
 
 from __future__ import annotations
 

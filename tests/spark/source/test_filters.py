@@ -1,4 +1,4 @@
-"""Pushed-down filters become one predicate; what it does not say exactly stays with Spark."""
+"""Pushed-down filters become one predicate; Spark keeps the filters that it does not express exactly."""
 
 from __future__ import annotations
 

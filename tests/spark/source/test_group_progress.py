@@ -1,4 +1,4 @@
-"""Streams whose progress a consumer group knows, and reads that begin where a group stands."""
+"""Streams that commit their progress to a consumer group, and reads that begin at a group's offsets."""
 
 from __future__ import annotations
 

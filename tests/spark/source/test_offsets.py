@@ -1,4 +1,4 @@
-"""Where reads begin and end, and what is said of records that are no longer there."""
+"""The start and end of reads, and the sentences about lost records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094", "subscribe": "a"}
 
 @dataclass
 class KnownTopics:
-    """A lookup that has been told everything."""
+    """A lookup with fixed answers."""
 
     known: dict[TopicPartition, ReadableOffsets]
     times: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)

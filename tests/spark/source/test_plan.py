@@ -1,4 +1,4 @@
-"""Planning: every wanted offset is in exactly one task, and in no more tasks than are useful."""
+"""Planning: every wanted offset is in exactly one task, and there are no more tasks than needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOUR_SEGMENTS = [
 ]
 
 
-class Cut(NamedTuple):
+class SizedPiece(NamedTuple):
     name: int
     size: int
 
@@ -91,12 +91,12 @@ def test_there_are_as_many_tasks_as_asked(sizes, min_tasks):
 @given(sizes=st.lists(st.integers(0, 100), max_size=30), count=st.integers(1, 10))
 @settings(max_examples=50, deadline=None)
 def test_pieces_keep_their_order_in_groups(sizes, count):
-    pieces = [Cut(i, size) for i, size in enumerate(sizes)]
+    pieces = [SizedPiece(i, size) for i, size in enumerate(sizes)]
     groups = pack(pieces, count)
     assert [piece for group in groups for piece in group] == pieces
     assert len(groups) <= count
 
 
 def test_groups_have_about_as_many_bytes():
-    groups = pack([Cut(i, 10) for i in range(12)], 3)
+    groups = pack([SizedPiece(i, 10) for i in range(12)], 3)
     assert [len(group) for group in groups] == [4, 4, 4]

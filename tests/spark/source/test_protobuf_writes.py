@@ -1,4 +1,4 @@
-"""Writes of Protobuf: what Confluent's deserializer and our own reads get, and what is refused before a task runs."""
+"""Writes of Protobuf: Confluent's deserializer and our own reads read them; wrong options are refused before a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a filter spares a scan: partitions, segments and batches that are never opened."""
+"""Pruning by filters: partitions, segments and batches that a scan does not open."""
 
 from __future__ import annotations
 

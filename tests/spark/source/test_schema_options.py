@@ -1,4 +1,4 @@
-"""Options of typed keys and values: what they mean together, and what contradicts."""
+"""Options of typed keys and values: valid combinations and contradictions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sparklog.spark.source.option_parsing import parse_read_options, parse_typed
 from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.options import (
     ColumnFormat,
+    EncodedColumn,
+    EncodingOptions,
     SchemaChoice,
     TypedColumn,
     TypedOptions,
-    WrittenColumn,
-    WrittenOptions,
 )  # fmt: skip
 
 REGISTRY = {"schema.registry.url": "http://a:8081, https://b:8081"}
@@ -168,9 +168,9 @@ AVRO = {"valueFormat": "avro", **REGISTRY}
 )
 def test_the_schema_that_a_write_chooses(options, choice):
     found = written(topic="t", **AVRO, **options)
-    assert found == WrittenOptions(
+    assert found == EncodingOptions(
         columns={
-            "value": WrittenColumn(format=ColumnFormat.AVRO, schema=None, subject="t-value", schema_id=None),
+            "value": EncodedColumn(format=ColumnFormat.AVRO, schema=None, subject="t-value", schema_id=None),
         },
         registry=RegistryOptions(urls=("http://a:8081", "https://b:8081")),
         choice=choice,

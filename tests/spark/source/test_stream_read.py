@@ -33,7 +33,7 @@ class Pipeline:
         return writer.trigger(**trigger).start(self.out)
 
     def run(self) -> list[int]:
-        """Read what is there; -> the number of rows of each micro-batch."""
+        """Read all records that exist; return the number of rows of each micro-batch."""
         query = self.start(availableNow=True)
         assert query.awaitTermination(PATIENCE_S)
         return [progress.numInputRows for progress in query.recentProgress]

@@ -74,7 +74,7 @@ def check_trail(endpoint: OtlpEndpoint, topic: str, traces: list[str]) -> None:
 @pytest.mark.parametrize("mode", ["segments", "fetch"])
 @pytest.mark.parametrize("columns", [("value",), ("headers", "value")])
 def test_a_batch_is_linked_to_the_traces_of_its_records(tmp_path: Path, mode: str, columns: tuple[str, ...]) -> None:
-    """As Spark asks the source for it: the plan goes to the tasks as a copy, and so does the reader."""
+    """As in Spark, tasks get copies of the plan and of the reader."""
     topic = unique("planned")
     with ExitStack() as stack:
         endpoint = stack.enter_context(otlp_endpoint())

@@ -1,4 +1,4 @@
-"""How much a trigger reads: by offsets, by bytes, and not before there is enough."""
+"""Limits of triggers: by offsets, by bytes, and by a minimum to wait for."""
 
 from __future__ import annotations
 

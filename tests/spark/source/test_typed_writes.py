@@ -1,4 +1,4 @@
-"""Typed keys and values of a write: what others read, what our own reads return, and what is refused before it runs."""
+"""Typed keys and values of a write: other readers and our own read them; mistakes are refused before a task runs."""
 
 from __future__ import annotations
 

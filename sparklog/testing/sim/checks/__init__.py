@@ -1,1 +1,1 @@
-"""The checks of a simulated cluster: the history of its operations, and what must hold of it."""
+"""The checks of a simulated cluster: the history of its operations, and the invariants of that history."""

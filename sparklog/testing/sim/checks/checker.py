@@ -1,23 +1,23 @@
-"""Find anomalies in the clients' history and in the final logs of a simulated cluster.
+"""Finds anomalies in the clients' history and in the final logs of a simulated cluster.
 
     lost write             An acknowledged record (acks=all) is not in the final log.
     duplicate              The final log has a value twice, though its producer is idempotent or tried only once.
     inconsistent offset    Two observers saw different values at one offset, or the final log lacks a record that was
                            seen. Observers are consumers, acknowledged producers and the final log.
     aborted read           A value was read, or is in the final log, though its producer was told that the send failed.
-    phantom                A value was read, or is in the final log, that nobody sent.
+    phantom                A value was read, or is in the final log, that no producer sent.
     non-monotonic send     A producer's later acknowledged record has a lower offset than an earlier one.
     non-monotonic poll     A consumer got an offset that is not greater than the one before.
     poll skip              A consumer's position passed a record of the final log that the consumer did not get.
     unseen                 A consumer read to the end, and did not get a record of the final log. It may miss records
-                           below a log start that a broker told it, if DeleteRecords or retention had deleted them.
-                           They may be back: an unacknowledged log start may be lost with its leader.
+                           below a log start in a broker's answer, if DeleteRecords or retention had deleted them.
+                           The records may be back: an unacknowledged log start may be lost with its leader.
     above high watermark   A consumer got a record above the high watermark, or below the log start, of the same answer.
-    lost commit            A group's committed offset is older than one that was acknowledged before, or nobody
+    lost commit            A group's committed offset is older than one that was acknowledged before, or no client
                            committed it. As in Apache Kafka, a replaced coordinator may answer with an older offset
                            until it learns of its successor.
     vanished commit        The current coordinator has an older committed offset than one that was shown before.
-    wrong lookup           The answer to a lookup by time is not the first record of that time or later. An answer
+    wrong lookup           The answer to a lookup by time is not the first record of that time or later. The answer
                            "none" is wrong only if the client itself had got such a record: a replaced leader may not
                            know the records of its successor.
     wrong epoch            An answer of ListOffsets has another leader epoch than the record at its offset.
@@ -55,7 +55,7 @@ Place = tuple[TopicPartition, int]
 
 
 class Anomaly(NamedTuple):
-    """Something that must never happen: its kind, as listed above, and what was observed."""
+    """A broken invariant: its kind, as listed above, and the observation."""
 
     kind: str
     text: str

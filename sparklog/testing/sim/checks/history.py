@@ -1,7 +1,7 @@
 """The history of a simulated cluster's clients: their operations, the times, and the results.
 
 An operation ends in one of three ways. OK: it was done, and has a result. FAIL: it was not done and never will be.
-INFO: nobody knows whether it was done or still will be. An operation that never ends counts as INFO.
+INFO: it is unknown whether it was done or still will be. An operation that never ends counts as INFO.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ class PollResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A group commits an offset. It is greater than all that the group committed for the partition before.
+    """A group commits an offset, which is greater than all that the group committed for the partition before.
 
-    If a member commits, the result is the address of the broker that accepted it.
+    If a member commits, the result is the address of the broker that accepted the commit.
     """
 
     group: str
     partition: TopicPartition
     offset: int
     member_id: str = ""
-    """The member that commits, if a member does. The fields below belong to it."""
+    """The member that commits, if a member does. The fields below are of this member."""
     instance_id: str | None = None
     epoch: int = -1
 
@@ -113,7 +113,7 @@ class OffsetLookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochLookup:
-    """A client asks for an offset, and is told its leader epoch too. The result is the offset and the epoch."""
+    """A client asks for an offset and its leader epoch. The result is both."""
 
     partition: TopicPartition
 
@@ -145,13 +145,13 @@ class ClientOperation:
     outcome: OperationOutcome = OperationOutcome.INFO
     result: Any = None
     tries: int = 1
-    """The number of requests for it. After several, a producer that is not idempotent may have written duplicates."""
+    """The number of its requests. After several, a producer that is not idempotent may have written duplicates."""
     leader_epoch: int | None = None
-    """The epoch of the leader that did it, if the request named one."""
+    """The leader epoch in the request, if it named one."""
 
     @property
     def is_ok(self) -> bool:
-        """Whether it was done, and has a result."""
+        """Whether the operation was done, and has a result."""
         return self.outcome is OperationOutcome.OK
 
 
@@ -193,8 +193,10 @@ class History:
 
 
 class UncleanElection(NamedTuple):
-    """The election of a leader that was not in the ISR, at `leader_epoch`. Records of earlier epochs may be lost from
-    `from_offset` on."""
+    """The election of a leader that was not in the ISR, at `leader_epoch`.
+
+    Records of earlier epochs may be lost from `from_offset` on.
+    """
 
     from_offset: int
     leader_epoch: int

@@ -1,25 +1,25 @@
-"""Who may commit for a partition: what members of groups are told, and what must not happen then.
+"""Owners of partitions: the coordinators' answers to members of groups, and the invariants of these answers.
 
-Time does not decide who owns a partition. A member that is late may regard a partition as its own although the
-coordinator has put the member out. What protects the group is the epoch: the coordinator gives a partition to the next
-member in a later epoch, after the member before it has given the partition up or was removed. So these must not happen:
+Time does not decide which member owns a partition. A late member may regard a partition as its own although the
+coordinator has removed the member. The epoch protects the group: the coordinator gives a partition to the next member
+in a later epoch, after the former member has given up the partition or was removed. So these must not happen:
 
-    two owners           Two members are told that they own a partition in the same epoch. A static member that came
+    two owners           The coordinator gives a partition to two members in the same epoch. A static member that came
                          back is the same one
-    late owner           A commit is accepted that names a lower epoch than the one in which another member was told,
-                         before that commit began, that it owns the partition
-    two of one instance  A commit of a static member is accepted after another one with its instance id has joined. Or
-                         a replacement joined although the coordinator had a recent heartbeat of the old member and no
-                         leave. Only members of KIP-848 refuse to be replaced
-    taken while away     Another member is told that it owns a partition of a static member that has left for a while,
-                         whose session has not ended, and that has not joined again. With requests that arrive twice,
-                         this may happen: the first copy of an old heartbeat may say that the member owns nothing
+    late owner           A commit is accepted with a lower epoch than the one in which another member got the partition
+                         before that commit began
+    two of one instance  A commit of a static member is accepted after another member with its instance id has joined.
+                         Or a replacement joined although the coordinator had a recent heartbeat of the old member and
+                         no leave. Only members of KIP-848 refuse to be replaced
+    taken while away     Another member gets a partition of a static member that has left for a while, whose session has
+                         not ended, and that has not joined again. With requests that arrive twice, this may happen: the
+                         first copy of an old heartbeat may say that the member owns nothing
 
-The epoch of a classic member is its generation. It is told its partitions by SyncGroup.
+The epoch of a classic member is its generation. SyncGroup answers its partitions.
 
-A replaced coordinator answers heartbeats that change nothing, as in Apache Kafka, so a heartbeat alone does not show
-that a member is known. A commit does. A member is surely there for half a session after its last heartbeat, if the same
-broker has accepted a commit since: if that broker was replaced in between, the sessions began anew.
+A replaced coordinator answers heartbeats that change nothing, as in Apache Kafka. So a heartbeat alone does not show
+that a member is known; a commit does. A member certainly exists for half a session after its last heartbeat, if the
+same broker has accepted a commit since: if that broker was replaced in between, the sessions began anew.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MemberRequest:
     member_id: str
     instance_id: str | None = None
     epoch: int
-    """The epoch that it sends, or 0 if a classic member joins."""
+    """The epoch in the request; 0 if a classic member joins."""
 
     @property
     def joins(self) -> bool:
@@ -58,7 +58,7 @@ class MemberRequest:
 
 
 class MemberAnswer(NamedTuple):
-    """What the coordinator told a member, and the coordinator's address."""
+    """The coordinator's answer to a member, and the coordinator's address."""
 
     member_id: str
     epoch: int

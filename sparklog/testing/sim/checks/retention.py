@@ -1,8 +1,8 @@
-"""Retention by time in a simulation: what is removed must be old enough, and what is old enough must be removed.
+"""Checks of retention by time in a simulation: it removes only records that are old enough, and all of them.
 
-A record may go once some broker's clock is more than retention.ms after the record's timestamp. Clocks drift and jump,
-and the log start that one leader has moved stays under the next one. So each move of a log start is noted with the
-latest time that any clock has shown until then.
+A record may be removed once some broker's clock is more than retention.ms after the record's timestamp. Clocks drift
+and jump, and a log start that one leader has moved stays under the next leader. So the history notes each move of a log
+start with the latest time that any clock has shown until then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What producers did in transactions, what readers were shown, and what must be true of both.
+"""Transactions of producers, answers to readers, and the invariants of both.
 
     open transaction     A transaction has not ended in the final log.
-    phantom              A record is committed that nobody sent to this partition.
+    phantom              A record is committed that no producer sent to this partition.
     aborted read         A record is committed, or was shown to a reader of committed records, though its producer never
                          asked for a commit, or was refused.
     early read           A record was shown to a reader of committed records before its producer asked for the commit.
@@ -18,8 +18,8 @@
     lost copy            A group's committed offset is behind a record that was not copied.
     doubled copy         A record was copied twice.
     doubled batch        A batch of a sink is committed twice.
-    lost batch           The sink has said that a batch is committed, and nothing of it is.
-    unread copy          There is a copy of something that was not committed, or not behind the group's offset.
+    lost batch           The sink has answered that a batch is committed, and none of its records is.
+    unread copy          There is a copy of a record that was not committed, or is not below the group's offset.
 
 The final log is the judge: its markers say which records are committed. So the checks do not depend on the brokers'
 indexes of aborted transactions. They are pure functions.
@@ -45,7 +45,7 @@ Entries = Sequence[tuple[int, str]]
 
 
 class TransactionEnd(Enum):
-    """What a producer knows about the end of its transaction."""
+    """A producer's knowledge of the end of its transaction."""
 
     ABORTED = "it never asked for a commit, or was refused"
     DOUBTFUL = "it asked for a commit, and nobody knows what became of it"
@@ -61,7 +61,7 @@ class Transaction:
     end: TransactionEnd = TransactionEnd.ABORTED
     values: dict[str, TopicPartition] = field(default_factory=dict)
     shown_before: int | None = None
-    """How many answers readers had got when the producer asked for the commit; None if it never did."""
+    """Number of answers to readers before the producer asked for the commit; None if it never did."""
 
     has_one_producer: bool = True
 
@@ -84,14 +84,14 @@ class Transaction:
 
 
 class FetchAnswer(NamedTuple):
-    """The answer to one fetch, as a client hands it to its user."""
+    """The answer to one fetch, as a client returns it to its user."""
 
     reader: str
     is_committed_only: bool
     partition: TopicPartition
     position: int
     next_offset: int
-    """Where the reader goes on."""
+    """Where the reader continues."""
     records: tuple[tuple[int, str], ...]
     last_stable_offset: int
     high_watermark: int
@@ -99,7 +99,7 @@ class FetchAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """All transactions of a run, and all that its readers were shown."""
+    """All transactions of a run, and all answers to its readers."""
 
     transactions: list[Transaction] = field(default_factory=list)
     shown: list[FetchAnswer] = field(default_factory=list)
@@ -131,10 +131,10 @@ class BatchCommits:
 
     transactions: list[Transaction] = field(default_factory=list)
     is_over: bool = False
-    """Whether the sink has said that the batch is committed."""
+    """Whether the sink has answered that the batch is committed."""
 
     def be_over(self) -> None:
-        """Record that the sink has said that the batch is committed."""
+        """Record that the sink has answered that the batch is committed."""
         self.is_over = True
 
 
@@ -147,7 +147,7 @@ class TransactionRecords(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """What the final log of a partition says."""
+    """The transactions in the final log of a partition."""
 
     all: Entries
     committed: Entries
@@ -159,7 +159,7 @@ Views = Mapping[TopicPartition, PartitionView]
 
 
 def view_of(data: bytes) -> PartitionView:
-    """Return what a log says, from all its batches from offset 0 on."""
+    """Return the transactions in a log, whose batches begin at offset 0."""
     everything: list[tuple[int, str]] = []
     committed: list[tuple[int, str]] = []
     ended: list[TransactionRecords] = []

@@ -4,7 +4,7 @@ moved back     A leader's high watermark or last stable offset fell, within one 
                leader.
 beyond a log   A leader's high watermark is above the log end of a broker in the stored ISR, which may be elected. A
                restarted broker does not count until the controller has published its new broker epoch: it may have
-               lost what it had not flushed, and the controller does not elect it before it has caught up.
+               lost unflushed records, and the controller does not elect it before it has caught up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.broker_epochs import BROKER_EPOCHS
-from sparklog.testing.sim.cluster import SimCluster, SimNode
+from sparklog.testing.sim.cluster import SimCluster
+from sparklog.testing.sim.node import SimNode
 
 EVERY_S = 0.05
 Life = tuple[TopicPartition, UUID | None, str, int, int]
@@ -59,7 +60,7 @@ def _check(cluster: SimCluster, shown: dict[Life, tuple[int, int]]) -> None:
 
 
 def _epochs(cluster: SimCluster) -> dict[int, int]:
-    """Return the broker epochs that the controller has written to the store last, by broker id."""
+    """Return the last broker epochs that the controller has written to the store, by broker id."""
     node = cluster.tree.find(BROKER_EPOCHS)
     found = json.loads(node.data)["epochs"] if node else {}
     return {int(broker_id): epoch for broker_id, epoch in found.items()}

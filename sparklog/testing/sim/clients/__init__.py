@@ -1,1 +1,1 @@
-"""The clients of a simulated cluster: what they do, and what they were told."""
+"""The clients of a simulated cluster. They record their operations and the answers."""

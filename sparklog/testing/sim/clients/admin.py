@@ -73,7 +73,7 @@ class Administrator:
             await self._ask(*chance.choice(kinds)())
 
     async def create(self, topic: create_topics.NewTopic) -> bool:
-        """Create a topic. Return whether it exists now, as far as the answer says."""
+        """Create a topic. Return whether it exists now, according to the answer."""
         request = create_topics.CreateTopicsRequest(topics=[topic])
         try:
             answer = await self._client.ask_any(create_topics.API, request, TIMEOUT_MS)

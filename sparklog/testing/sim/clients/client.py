@@ -1,6 +1,7 @@
 """A simulated client that finds leaders by metadata. Its users retry after errors.
 
-It sends API requests as Python values over the simulated network. It bypasses the listeners and the client libraries.
+The client sends API requests as Python values over the simulated network. It bypasses the listeners and the client
+libraries.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from sparklog.base.errors import KafkaError, LeaderNotAvailable
 from sparklog.base.ids import TopicPartition
@@ -18,6 +19,14 @@ from sparklog.testing.sim.network import SimNetwork
 
 REQUEST_TIMEOUT_MS = 3_000
 BACKOFF_S = 0.1
+
+
+class Worker(Protocol):
+    """A client that works until `is_over` is set."""
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        """Work until `is_over` is set, then return."""
+        ...
 
 
 class SimClient:

@@ -1,11 +1,11 @@
 """A client of Kafka's protocol that commits offsets of topics, and deletes and creates these topics again.
 
-Its requests name topics, as those of all clients before OffsetCommit 10, so the coordinator has to know which topic a
-commit belongs to. Each commit has the topic's id and a number in its metadata. The client only commits while all
-brokers agree on the topic's id, because otherwise nobody can say whose commit it is.
+Its requests name topics, like those of all clients before OffsetCommit 10, so the coordinator has to know to which
+topic a commit belongs. Each commit has the topic's id and a number in its metadata. The client commits only while all
+brokers agree on the topic's id, because otherwise the topic of the commit is unknown.
 
-Some topics are replaced only once, each by a successor of the same name. The client commits for it at once, while the
-coordinator may still be deleting the commits of the one before, and stops with the first commit that is acknowledged.
+Some topics are replaced only once, each by a successor of the same name. The client commits for the successor at once,
+while the coordinator may still be deleting the commits of the old topic, and stops after the first acknowledged commit.
 
 Once the faults are over, the group must have no commit of a deleted topic, and the last acknowledged commit, or a later
 one, of each topic that exists. A commit that was not answered may also be there: it may have arrived after later ones,
@@ -35,8 +35,8 @@ GIVE_UP_S = 4.0
 TIMEOUT_MS = 5_000
 
 
-class NamedCommits:
-    """Commits and the checks of what is left of them."""
+class NamedOffsetCommitter:
+    """Commits offsets, and checks the commits that are left."""
 
     def __init__(
         self, client: SimKafka, cluster: SimCluster, *, replication_factor: int, replaces: bool = False
@@ -51,12 +51,12 @@ class NamedCommits:
         self._acknowledged: dict[TopicPartition, tuple[UUID, int]] = {}
         """Each partition's last acknowledged commit: the topic's id and the commit's number."""
         self._deleted: set[str] = set()
-        """The topics whose deletion was acknowledged, and whose creation nobody has asked for since."""
+        """The topics whose deletion was acknowledged, and whose creation was not requested since."""
         self._may_be_created: set[str] = set()
         """The topics that a request without an answer may create at any time."""
 
     async def run(self, is_over: asyncio.Event) -> None:
-        """Commit several times a second until `is_over` is set; create what is missing, and now and then delete it."""
+        """Commit several times a second until `is_over` is set. Create missing topics, and sometimes delete one."""
         chance = self._client.chance
         replacing = [asyncio.create_task(self._replace(partition, is_over)) for partition in self._replaced]
         while not is_over.is_set():

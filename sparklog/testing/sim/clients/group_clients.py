@@ -1,4 +1,4 @@
-"""The ways in which a simulated member asks its group's coordinator. Each takes and returns the same plain values.
+"""The ways in which a simulated member sends requests to its coordinator. Each takes and returns the same values.
 
 PlainGroupClient   sends the values themselves, without a listener. The network may deliver a request twice, except
                    for commits: a second copy that is late undoes newer commits, as in Apache Kafka
@@ -40,14 +40,14 @@ _NEW = {8: 10, 9: 10, FIND_COORDINATOR: 6, 11: 9, 12: 4, 13: 5, 14: 5, 68: 1}
 
 
 class GroupClient(ABC):
-    """A client that keeps the address of its group's coordinator until it is told to forget it."""
+    """A client that caches the address of its group's coordinator until `forget_coordinator`."""
 
     def __init__(self, name: str, chance: random.Random, back_off: Callable[[], Awaitable[None]]) -> None:
         self.name = name
         self.chance = chance
         self.back_off = back_off
         self.address: str | None = None
-        """The coordinator, as far as it is known."""
+        """The coordinator's address; None if it is not known."""
 
     async def ask(self, request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
         """Send a request of group/requests.py. Return the response, which may have an error, or raise KafkaError."""

@@ -9,7 +9,7 @@
                          nor commits offsets
 
 Members with an instance id are static. At times they are killed and come back, leave for a while, or another process
-joins with their instance id. What they are told is checked in checks/owners.py.
+joins with their instance id. checks/owners.py checks the answers to members.
 
 Each commit for a partition has a new number, greater than all numbers before it. Once all faults are over, every
 partition must belong to exactly one member of each group.
@@ -65,8 +65,8 @@ SETTINGS = {
 class MemberGroup:
     """The state that the members of a group share: its name, its partitions, and the next number to commit for each.
 
-    With a `pattern`, a regular expression, some members subscribe to it, and read other topics too. Nothing is
-    committed for these.
+    With a `pattern`, a regular expression, some members subscribe to it, and read other topics too. They commit nothing
+    for these topics.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class SimMember(ABC):
             if may_leave and chance.random() < CHANCE_TO_LEAVE:
                 await self._leave()
             elif may_leave and self.instance_id and chance.random() < CHANCE_OF_ANOTHER_LIFE:
-                await chance.choice((self._be_killed, self._be_doubled, self._go_away))()
+                await chance.choice((self._restart_after_kill, self._start_double, self._leave_for_a_while))()
             else:
                 await self._stay()
         except FencedInstanceId:
@@ -144,14 +144,14 @@ class SimMember(ABC):
         """Leave the group, and forget the assignment and the epoch."""
 
     @abstractmethod
-    async def _go_away(self) -> None:
+    async def _leave_for_a_while(self) -> None:
         """Stop for a while without losing the partitions, if the protocol has a request for it."""
 
     @abstractmethod
-    async def _be_doubled(self) -> None:
+    async def _start_double(self) -> None:
         """Let a second process join with the same instance id."""
 
-    async def _be_killed(self) -> None:
+    async def _restart_after_kill(self) -> None:
         """Forget everything, and come back with the same instance id before the session ends or after that."""
         self._begin_another_life()
         await asyncio.sleep(self.client.chance.uniform(0, 1.3) * SESSION_TIMEOUT_MS / 1000)
@@ -260,11 +260,11 @@ class SimClassicMember(SimMember):
         self._begin_anew()
         await self.client.ask(requests.LeaveGroup(group_id=self.group.name, members=[leaving]))
 
-    async def _go_away(self) -> None:
+    async def _leave_for_a_while(self) -> None:
         """Stop without a request: the protocol has none for it."""
-        await self._be_killed()
+        await self._restart_after_kill()
 
-    async def _be_doubled(self) -> None:
+    async def _start_double(self) -> None:
         """Let a second process join. This member is fenced then, and fences the second one when it comes back."""
         second = SimClassicMember(self.client, self.group, self.instance_id)
         with suppress(KafkaError):
@@ -302,7 +302,7 @@ class SimConsumerMember(SimMember):
                     await self._read(partition)
 
     async def _give_up(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit for the partitions a last time, a little later. The member has them until it tells that it has not."""
+        """Commit for the partitions a last time, a little later. The member owns them until its next heartbeat."""
         for partition in partitions:
             if partition in self.group.numbers and self._may_leave:
                 await self._wait(HEARTBEAT_S)
@@ -319,11 +319,11 @@ class SimConsumerMember(SimMember):
             if self.instance_id:
                 self._begin_another_life()
 
-    async def _go_away(self) -> None:
+    async def _leave_for_a_while(self) -> None:
         await self._leave_with(LEAVES_FOR_A_WHILE)
         await asyncio.sleep(self.client.chance.uniform(0, 1.3) * SESSION_TIMEOUT_MS / 1000)
 
-    async def _be_doubled(self) -> None:
+    async def _start_double(self) -> None:
         """Let a second process try to join. It must be refused, unless this member's session has ended."""
         second = SimConsumerMember(self.client, self.group, self.instance_id)
         with suppress(KafkaError):

@@ -1,10 +1,10 @@
 """Topics that are created, moved and deleted in a simulation. A deleted topic must never come back.
 
 A broker that is down while a topic leaves it finds the topic's folder when it starts. By then the topic may be deleted,
-and the other brokers may be down, so that nobody tells the broker.
+and the other brokers may be down, so that no broker can tell it.
 
-Each topic has a name of its own. A broker never deletes a folder whose topic it cannot find, and it serves no other
-topic of that name until somebody removes the folder.
+Each topic has a name of its own. A broker never deletes a folder whose topic it cannot find, and serves no other topic
+of that name until the folder is removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_TOPICS = 3
 TIMEOUT_MS = 5_000
 
 
-class MovedTopics:
+class TopicMover:
     """A client that creates topics, moves them to brokers that are up, and deletes them."""
 
     def __init__(self, client: SimClient, cluster: SimCluster, *, replication_factor: int) -> None:

@@ -75,7 +75,7 @@ class SinkQuery:
             return
 
     async def _write(self, sinks: AsyncSinkClient, batch: SinkBatchId) -> None:
-        """Write a batch. Raises SparklogError or _RunStopped if the run ends without knowing it committed."""
+        """Write a batch. Raises SparklogError or _RunStopped if the run ends without knowing that it is committed."""
         asked = self._asked.setdefault(batch.batch_id, BatchCommits())
         chance = self._user.chance
         tasks = [chance.choice((1, 1, 2)) for _ in range(chance.choice((1, 2, 3)))]
@@ -87,7 +87,7 @@ class SinkQuery:
         before = tuple(asked.transactions)
         done = await asyncio.gather(*(self._attempt(sinks, batch, name, before) for _, name in attempts))
         if any(each is None for each in done):
-            self._told(batch, asked)
+            self._note_committed(batch, asked)
             return
         complete = {
             task: each for (task, _), each in zip(attempts, done, strict=True) if isinstance(each, _AttemptResult)
@@ -107,8 +107,8 @@ class SinkQuery:
             raise _RunStopped  # before the driver's own note of the commit
         asked.be_over()
 
-    def _told(self, batch: SinkBatchId, asked: BatchCommits) -> None:
-        """Take the sink's word that an earlier run has committed the batch."""
+    def _note_committed(self, batch: SinkBatchId, asked: BatchCommits) -> None:
+        """Note the sink's answer that an earlier run has committed the batch."""
         asked.be_over()
         if all(each.end is TransactionEnd.ABORTED for each in asked.transactions):
             self._found.append(Anomaly("phantom", f"nobody has asked for the commit of {batch}"))
@@ -116,9 +116,9 @@ class SinkQuery:
     async def _attempt(
         self, sinks: AsyncSinkClient, batch: SinkBatchId, name: str, before: Sequence[Transaction]
     ) -> _AttemptResult | bool | None:
-        """Write what an attempt of a task writes. Return None if the batch is committed, False if it has stopped.
+        """Write the rows of a task attempt. Return None if the batch is committed, False if the attempt has stopped.
 
-        before: what earlier runs asked for. None of it can be committed any more once this run has begun the batch.
+        before: the transactions of earlier runs. Once this run has begun the batch, none of them can be committed.
         """
         identity = await sinks.join(batch, timeout_ms=TIMEOUT_MS)
         if identity is None:

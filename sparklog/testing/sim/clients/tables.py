@@ -2,8 +2,8 @@
 
 TableProducer   sends values of keys, and tombstones
 Compactor       plans as the job does, and rewrites segments with the job's own kernels, through the broker's leases.
-                As in clients/merges.py, the broker's process does the work of the job. The compactor takes the offsets
-                topic too, after it has made the topic's segments small
+                As in clients/merges.py, the broker's process does the work of the job. The compactor compacts the
+                offsets topic too, after it has made the topic's segments small
 check_table     compares the final value of each key with the history. The value must be the last acknowledged one, or
                 one whose write has an unknown outcome. A superseded or deleted value must never come back
 check_producers compares a replica's producer state with its log, from which a start may have to rebuild the state. The
@@ -97,12 +97,14 @@ class TableProducer:
         key = chance.choice(KEYS)
         operation = self._history.begin(self._user.name, Put(partition=place, key=key, value=value))
         try:
-            told = partial(self._told, operation)
+            told = partial(self._note_delivery, operation)
             await producer.send(topic, value, key=key, partition=number, on_delivery=told)
         except SparklogError as error:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
 
-    def _told(self, operation: ClientOperation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+    def _note_delivery(
+        self, operation: ClientOperation, metadata: RecordMetadata | None, error: SparklogError | None
+    ) -> None:
         if metadata and metadata.offset >= 0:
             self._history.end(operation, OperationOutcome.OK, metadata.offset)
         else:
@@ -149,7 +151,7 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 class _PlanSurvey:
-    """The contents of the segments of a plan, and which records stay."""
+    """The contents of the segments in a plan, and the records that stay."""
 
     def __init__(
         self, plan: CompactionPlan, description: LogDescription, read: Callable[[SegmentDescription], bytes]
@@ -238,7 +240,7 @@ def entries_of(data: bytes) -> Iterator[TableEntry]:
 
 
 def check_producers(log: Log) -> Iterator[Anomaly]:
-    """Yield an anomaly for each producer that a replica of a table knows, and whose last batch is not in its log."""
+    """Yield an anomaly for each producer in a replica's state whose last batch is not in the replica's log."""
     data = bytes_of(log, log.log_start_offset, log.log_end_offset)
     last = {header.producer_id: header.last_offset for header, _ in batches_of(data) if header.producer_id >= 0}
     for producer_id, state in sorted(log.producers.items()):

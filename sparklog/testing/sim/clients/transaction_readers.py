@@ -23,7 +23,7 @@ CHANCE_TO_BEGIN_AGAIN = 0.02
 
 
 class IsolatedReader:
-    """Fetches at one isolation level, and records in the ledger what it shows.
+    """Fetches at one isolation level, and records the answers in the ledger.
 
     Clients that speak version 11 or newer at times ask any broker: it may be a follower (KIP-392).
     """
@@ -35,7 +35,7 @@ class IsolatedReader:
         self._version = client.chance.choice((4, 11, 12))
 
     async def fetch(self, partition: TopicPartition, position: int) -> FetchAnswer:
-        """Return what there is at `position`. Raises KafkaError."""
+        """Return the records at `position`. Raises KafkaError."""
         chance = self.client.chance
         from_anyone = self._version >= 11 and chance.random() < CHANCE_OF_A_FOLLOWER
         try:
@@ -85,7 +85,7 @@ class IsolatedReader:
 
 
 class TransactionReader:
-    """Reads all partitions from offset 0 until it is told to stop, and at times begins again. Implements Worker."""
+    """Reads all partitions from offset 0, and at times begins again. Implements Worker."""
 
     def __init__(self, reader: IsolatedReader, partitions: Sequence[TopicPartition]) -> None:
         self._reader = reader
@@ -101,7 +101,7 @@ class TransactionReader:
                 await self._reader.client.back_off()
 
     async def drain(self, end_of: Callable[[TopicPartition], int], deadline: float) -> list[str]:
-        """Read every partition from its start to its end. Return what cannot be read before `deadline`."""
+        """Read every partition from start to end. Return a text for each that cannot be read before `deadline`."""
         unread = []
         for partition in self._positions:
             self._positions[partition] = 0
@@ -114,7 +114,7 @@ class TransactionReader:
         return unread
 
     async def _poll(self, partition: TopicPartition) -> bool:
-        """Return whether it could go on."""
+        """Fetch once. Return whether the position has moved."""
         try:
             shown = await self._reader.fetch(partition, self._positions[partition])
         except KafkaError:

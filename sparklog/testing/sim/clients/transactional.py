@@ -3,8 +3,8 @@
 protocol 1   AddPartitionsToTxn and AddOffsetsToTxn enrol; Produce 11, TxnOffsetCommit 3, EndTxn 3. The epoch stays
 protocol 2   Produce 12 and TxnOffsetCommit 5 enrol, and each EndTxn 5 answers the next epoch (KIP-890)
 
-Each method retries what may pass, until GIVE_UP_S. Then it raises `RequestRefused`, if its only request was refused, or
-`OutcomeUnknown`, if the outcome is unknown.
+Each method retries retriable errors until GIVE_UP_S. Then it raises `RequestRefused`, if its only request was refused,
+or `OutcomeUnknown`.
 
 A producer can also send the marker of a coordinator that was replaced, which must change nothing.
 
@@ -40,11 +40,11 @@ Result = TypeVar("Result")
 
 
 class RequestRefused(Exception):
-    """The request was refused, and no other one was sent before: it has done nothing."""
+    """The request was refused, and no other was sent before: nothing was done."""
 
 
 class OutcomeUnknown(Exception):
-    """Nobody knows whether one of the requests has been carried out, or still will be."""
+    """It is unknown whether one of the requests was carried out, or still will be."""
 
 
 async def find_coordinator(client: SimKafka, key: str, kind: int) -> str:
@@ -85,7 +85,7 @@ class TransactionalProducer:
         self._is_ready = False
 
     async def initialise(self, *, is_new_process: bool) -> None:
-        """Get the id and the next epoch, which ends what is under way.
+        """Get the id and the next epoch, which ends an open transaction.
 
         is_new_process: the request does not name the present id and epoch, and so fences their owner.
         """
@@ -131,16 +131,16 @@ class TransactionalProducer:
         await self._retry(lambda: self._produce(self.client, partition, records, self._versions[PRODUCE]))
 
     def send_late(self, partition: TopicPartition, value: str) -> None:
-        """Write a record with a request that the network holds up. Nobody waits for the answer."""
+        """Write a record with a request that the network holds up. Does not wait for the answer."""
         records, version = self._next_batch(partition, value), self._versions[PRODUCE]
         self._delay(lambda: self._produce(self._late, partition, records, version))
         self._is_ready = self.is_v2  # protocol 1 does not raise the epoch: the next sequence number is unknown
 
     async def repeat_marker(self, partition: TopicPartition) -> None:
-        """Send the abort of a coordinator that has not noticed that it was replaced.
+        """Send the abort of a coordinator that does not know yet that it was replaced.
 
-        The last marker in the partition tells that there is a later one. It is committed if a record of the present
-        transaction has been acknowledged there.
+        The last marker in the partition shows that there is a later coordinator. That marker is committed if a record
+        of the present transaction has been acknowledged there.
         """
         topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
         with suppress(KafkaError):
@@ -204,7 +204,7 @@ class TransactionalProducer:
             self._is_ready = True
 
     def end_late(self, *, is_commit: bool) -> None:
-        """End the transaction with a request that the network holds up. Nobody waits for the answer."""
+        """End the transaction with a request that the network holds up. Does not wait for the answer."""
         address = self._coordinators.get((self.transactional_id, TRANSACTION), self._late.anyone())
         fields = {"producer_id": self._producer_id, "producer_epoch": self._epoch, "committed": is_commit}
         version = self._versions[END_TXN]
@@ -287,7 +287,7 @@ class TransactionalProducer:
             try:
                 await ask()
             except KafkaError:
-                return  # its sender does not care any more
+                return  # its sender ignores the outcome
 
         task = asyncio.get_running_loop().create_task(ask_late())
         self._delayed.add(task)

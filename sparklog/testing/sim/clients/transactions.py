@@ -1,4 +1,4 @@
-"""Applications with transactions in a simulation, and what must be true once all faults are over.
+"""Applications with transactions in a simulation, and the checks once all faults are over.
 
 TransactionWriter   writes numbered values to several partitions of two topics, and commits or aborts. At times a
                     request of a transaction that it aborts is late, the end of one arrives twice, the process is killed
@@ -10,8 +10,8 @@ Copier              a member of a group that copies committed records to another
 SinkQuery           writes batches to a sink (clients/sinks.py)
 TransactionReader   reads all of that, at either isolation level (clients/transaction_readers.py)
 
-In the end some leave a transaction open, which its coordinator must abort. If clocks jump, its start may be an hour
-ahead of the coordinator's clock, so nobody leaves one open then.
+In the end some writers leave a transaction open, which its coordinator must abort. If clocks jump, the transaction's
+start may be an hour ahead of the coordinator's clock, so no writer leaves one open then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
-from typing import Protocol
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
@@ -35,6 +34,7 @@ from sparklog.testing.sim.checks.transactions import (
     copy_of,
     view_of,
 )
+from sparklog.testing.sim.clients.client import Worker
 from sparklog.testing.sim.clients.group_clients import KafkaGroupClient
 from sparklog.testing.sim.clients.members import SESSION_TIMEOUT_MS, MemberGroup, SimClassicMember
 from sparklog.testing.sim.clients.sinks import SinkQuery
@@ -66,9 +66,9 @@ LIST_TRANSACTIONS, OFFSET_FETCH = 66, 9
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 WRITER_TIMEOUT_MS = 2_000
 COPIER_TIMEOUT_MS = 6_000
-"""Longer than the session of a member: another one takes over what a dead one has left open."""
+"""Longer than a member's session: another member takes over the open transaction of a dead one."""
 ENDS_S = COPIER_TIMEOUT_MS / 1000 + 20
-"""How long a transaction may stay open once nobody goes on with it: its timeout, and the time to deliver markers."""
+"""How long an abandoned transaction may stay open: its timeout, and the time to deliver markers."""
 SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
@@ -90,7 +90,7 @@ class Application:
         self._is_killed = True
 
     async def is_ready(self) -> bool:
-        """Return whether a transaction may begin, after a try to make it so."""
+        """Initialise the producer if it is not ready. Return whether a transaction may begin."""
         if self.producer.is_ready:
             return True
         chance = self.producer.client.chance
@@ -107,7 +107,7 @@ class Application:
         return self.ledger.begin(f"{self.producer.transactional_id}/{next(self._numbers)}")
 
     def be_killed(self) -> None:
-        """Let the next process begin, which knows nothing of the present one."""
+        """Let the next process begin, without the state of the present one."""
         self._is_killed = True
         self.producer.needs_epoch()
 
@@ -118,7 +118,7 @@ class Application:
         self.be_killed()
 
     async def commit(self, transaction: Transaction, *, is_doubled: bool = False) -> bool:
-        """Commit. Return whether that is certain."""
+        """Commit. Return whether the commit is certain."""
         self.ledger.ask_for_commit(transaction)
         try:
             await self.producer.end(is_commit=True, is_doubled=is_doubled)
@@ -142,7 +142,7 @@ class Application:
             self.producer.needs_epoch()
 
     async def leave(self, *, deadline: float) -> None:
-        """End what is under way, as the start of another process does. Give up at the deadline."""
+        """End an open transaction, like the start of another process. Give up at the deadline."""
         await self.producer.delivered()
         self.be_killed()
         while not await self.is_ready() and asyncio.get_running_loop().time() < deadline:
@@ -297,13 +297,13 @@ class Copier(SimClassicMember):
         if self.client.chance.random() < 0.5:
             with suppress(KafkaError):
                 await self._leave()
-        await self._be_killed()
+        await self._restart_after_kill()
 
 
 async def stable_offset(client: SimKafka, partition: TopicPartition) -> int:
     """Return the offset that the group of copiers has committed, 0 if it has none. Raises KafkaError.
 
-    An offset that a transaction is about to commit is an error, which passes: UNSTABLE_OFFSET_COMMIT.
+    While a transaction is about to commit the offset, the error is UNSTABLE_OFFSET_COMMIT.
     """
     topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
     answer = await client.ask(
@@ -315,12 +315,6 @@ async def stable_offset(client: SimKafka, partition: TopicPartition) -> int:
     part = group.topics[0].partitions[0]
     raise_for(part.error_code)
     return max(0, int(part.committed_offset))
-
-
-class Worker(Protocol):
-    async def run(self, is_over: asyncio.Event) -> None:
-        """Work until `is_over` is set, then return."""
-        ...
 
 
 class TransactionWorkers:

@@ -1,7 +1,8 @@
 """The real `sparklog.client` in a simulation: producers, consumers and consumer groups, over the gRPC listener.
 
     UserProducer    sends many records at once: several batches and partitions per request, several requests in flight.
-                    With acks=all, acknowledged records must last. With less, the checks only forbid invented values
+                    With acks=all, acknowledged records must last. With fewer acks, the checks only forbid values that
+                    were never sent
     UserConsumer    reads one partition from its start. If the log starts later than its position, it goes on there
     UserGroup       consumers that share topics, by name or by pattern, with eager or cooperative rebalances, and some
                     with a group_instance_id. They are killed, or close, and start again. The group must be shown at
@@ -49,8 +50,9 @@ from sparklog.testing.sim.network import SimNetwork
 REQUEST_TIMEOUT_MS = 2_500
 DELIVERY_TIMEOUT_MS = 8_000
 PATIENCE_MS = 20_000
-"""The delivery timeout of producers. It is longer than sender.BEHIND_MS, so that they report what they cannot send in
-order as such, not as timed out."""
+"""The delivery timeout of producers. It is longer than sender.BEHIND_MS, so that they report records that they cannot
+send in order as such, not as timed out.
+"""
 SESSION_TIMEOUT_MS = 3_000
 LIFE_S = 4.0
 """The mean lifetime of a group's consumer in seconds, until the faults are over."""
@@ -156,11 +158,13 @@ class UserProducer:
             tries=1 if is_idempotent else 2,  # the client retries by itself
         )
         try:
-            await producer.send(topic, value, partition=number, on_delivery=partial(self._told, operation))
+            await producer.send(topic, value, partition=number, on_delivery=partial(self._note_delivery, operation))
         except SparklogError as error:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
 
-    def _told(self, operation: ClientOperation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+    def _note_delivery(
+        self, operation: ClientOperation, metadata: RecordMetadata | None, error: SparklogError | None
+    ) -> None:
         if metadata and self._config["acks"] == "all":
             self._history.end(operation, OperationOutcome.OK, metadata.offset if metadata.offset >= 0 else None)
         else:
@@ -245,7 +249,7 @@ class UserConsumer:
 
 
 class UserGroup:
-    """The records that the members of a group have been shown, taken together."""
+    """The records that the members of a group have received, taken together."""
 
     def __init__(
         self,

@@ -67,7 +67,7 @@ class _PartitionQueue:
 
 
 class WireProducer:
-    """An idempotent producer that sends until it is told to stop, and then until its queues are empty.
+    """An idempotent producer that sends until `is_over` is set, and then until its queues are empty.
 
     Implements Worker.
     """
@@ -135,7 +135,7 @@ class WireProducer:
             self._give_up_doubtful()
 
     def _give_up_doubtful(self) -> None:
-        """Give up all batches that may be in the log already: under a new epoch they would be written twice."""
+        """Give up all batches that may be in the log already: with a new epoch they would be written twice."""
         for queue in self._queues.values():
             for batch in [each for each in queue.batches if each.is_doubtful]:
                 queue.batches.remove(batch)
@@ -171,12 +171,12 @@ class WireProducer:
         for partition in leaders[address]:
             queue = self._queues[partition]
             if queue.sent < len(queue.batches):
-                chosen[partition] = self._take(queue)
+                chosen[partition] = self._take_batch(queue)
         task = asyncio.get_running_loop().create_task(self._request(address, chosen))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    def _take(self, queue: _PartitionQueue) -> _ProducerBatch:
+    def _take_batch(self, queue: _PartitionQueue) -> _ProducerBatch:
         batch = queue.batches[queue.sent]
         queue.sent += 1
         batch.is_doubtful = True
@@ -197,7 +197,7 @@ class WireProducer:
         else:
             errors = {
                 name: error_for(int(part.error_code), "") if part.error_code else part.base_offset
-                for name, part in self._answered(answer, chosen)
+                for name, part in self._partition_answers(answer, chosen)
             }
         for partition, batch in chosen.items():
             self._settle(self._queues[partition], batch, errors[partition])
@@ -210,7 +210,7 @@ class WireProducer:
             found.append({**key, "partition_data": parts})
         return found
 
-    def _answered(self, answer: Any, chosen: Iterable[TopicPartition]) -> Iterable[tuple[TopicPartition, Any]]:
+    def _partition_answers(self, answer: Any, chosen: Iterable[TopicPartition]) -> Iterable[tuple[TopicPartition, Any]]:
         names = {self._client.topic_ids[name.topic]: name.topic for name in chosen}
         for topic in answer.responses:
             name = names[topic.topic_id] if self._version >= FIRST_WITH_IDS else topic.name
@@ -245,7 +245,7 @@ MOST_RESTARTS = 5
 
 
 class WireConsumer:
-    """A consumer that reads all partitions from offset 0 until it is told to stop. Implements Worker."""
+    """A consumer that reads all partitions from offset 0. Implements Worker."""
 
     def __init__(
         self, client: SimKafka, history: History, partitions: Sequence[TopicPartition], report: Report
@@ -257,11 +257,11 @@ class WireConsumer:
         self._version = client.chance.choice((7, 11, 12, 13, 16))
         self._epochs = dict.fromkeys(partitions, -1)
         self._restarts: Counter[TopicPartition] = Counter()
-        """How often in a row each partition was out of range, although it had just been read from its start."""
+        """By partition, the number of offsets out of range in a row, each right after a seek to the start."""
         self._sessions: dict[str, _FetchSession] = {}
         self._lookups = 0
         self._committed_to = dict.fromkeys(partitions, 0)
-        """The highest high watermark of each partition that an answer has told."""
+        """The highest high watermark of each partition in the answers so far."""
 
     @property
     def name(self) -> str:
@@ -315,9 +315,9 @@ class WireConsumer:
                 self._client.forget_leader(name)
             return
         session.answered(answer.session_id, wanted)
-        for name, part in self._answered(answer):
+        for name, part in self._partition_answers(answer):
             if name in polls:
-                await self._keep(name, part, polls.pop(name))
+                await self._record_poll(name, part, polls.pop(name))
         for operation in polls.values():
             self._history.end(operation, OperationOutcome.FAIL, "nothing new")
         await asyncio.sleep(self._client.chance.uniform(0, 0.05))
@@ -348,14 +348,14 @@ class WireConsumer:
         by_id = self._version >= FIRST_WITH_IDS
         return {"topic_id": self._client.topic_ids[topic]} if by_id else {"topic": topic}
 
-    def _answered(self, answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
+    def _partition_answers(self, answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
         names = {found: name for name, found in self._client.topic_ids.items()}
         for topic in answer.responses:
             name = names[topic.topic_id] if self._version >= FIRST_WITH_IDS else topic.topic
             for part in topic.partitions:
                 yield TopicPartition(name, part.partition_index), part
 
-    async def _keep(self, name: TopicPartition, part: Any, operation: ClientOperation) -> None:
+    async def _record_poll(self, name: TopicPartition, part: Any, operation: ClientOperation) -> None:
         if part.error_code:
             error = error_for(int(part.error_code), str(name))
             self._history.end(operation, OperationOutcome.FAIL, str(error))
@@ -384,7 +384,7 @@ class WireConsumer:
         self._history.end(operation, OperationOutcome.OK, polled)
 
     async def _go_to_the_start(self, name: TopicPartition) -> bool:
-        """Go on at the start of the log. Return whether a broker has told it."""
+        """Continue at the start of the log. Return whether a broker has answered it."""
         operation = self._history.begin(self.name, LogStartLookup(partition=name))
         try:
             found = await self._list_offsets(name, EARLIEST)
@@ -411,7 +411,7 @@ class WireConsumer:
             await self._list_offsets(name, EARLIEST)
 
     async def _list_offsets(self, name: TopicPartition, timestamp: int) -> Any:
-        """Return a partition's answer: offset, its timestamp in ms and leader epoch; -1 for what there is not.
+        """Return a partition's answer: offset, its timestamp in ms and leader epoch; -1 for each that does not exist.
 
         Raises KafkaError.
         """

@@ -1,20 +1,20 @@
-"""The clients of a simulated cluster: those that a scenario asks for, each with its own name and random numbers.
+"""The clients of a simulated cluster, as its scenario demands, each with its own name and random numbers.
 
 Most clients record their operations in the history that the run checks. Clients of topics that are deleted and created
-again, readers of tables, and guests record theirs in histories that nobody reads.
+again, readers of tables, and guests have histories that are not checked.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim.checks.history import History
 from sparklog.testing.sim.clients.admin import SCRATCH_TOPICS, Administrator, Trimmer
-from sparklog.testing.sim.clients.client import SimClient
-from sparklog.testing.sim.clients.commits import NamedCommits
+from sparklog.testing.sim.clients.client import SimClient, Worker
+from sparklog.testing.sim.clients.commits import NamedOffsetCommitter
 from sparklog.testing.sim.clients.group_clients import GroupClient, KafkaGroupClient, PlainGroupClient
 from sparklog.testing.sim.clients.members import (
     GuestMember,
@@ -24,7 +24,7 @@ from sparklog.testing.sim.clients.members import (
     SimMember,
 )
 from sparklog.testing.sim.clients.merges import Merger
-from sparklog.testing.sim.clients.moves import MovedTopics
+from sparklog.testing.sim.clients.moves import TopicMover
 from sparklog.testing.sim.clients.snapshots import Snapshotter
 from sparklog.testing.sim.clients.tables import CONSUMER_OFFSETS, TABLE, Compactor, TableProducer
 from sparklog.testing.sim.clients.transactions import TransactionWorkers
@@ -40,14 +40,6 @@ TOPIC = "log"
 ALL_TOPICS = "^(log|scratch[0-9])$"
 SCRATCH_PARTITIONS = [TopicPartition(topic, number) for topic in SCRATCH_TOPICS for number in (0, 1)]
 OFFSETS_PARTITIONS = 2
-
-
-class Worker(Protocol):
-    """A client that works until `is_over` is set."""
-
-    async def run(self, is_over: asyncio.Event) -> None:
-        """Work until `is_over` is set, then return."""
-        ...
 
 
 class Workers:
@@ -81,13 +73,13 @@ class Workers:
             list(cluster.nodes),
             replication_factor=scenario.replication_factor,
         )
-        self.commits = NamedCommits(
+        self.commits = NamedOffsetCommitter(
             self._wire("named-commits"),
             cluster,
             replication_factor=scenario.replication_factor,
             replaces=scenario.commit_timeout_ms < 5_000,
         )
-        self.moved_topics = MovedTopics(self._client("mover"), cluster, replication_factor=scenario.replication_factor)
+        self.moved_topics = TopicMover(self._client("mover"), cluster, replication_factor=scenario.replication_factor)
         self.transactions = self._transactions() if scenario.transacts else None
         self.members = list(self._groups_of_members())
         self.user_groups = list(self._groups_of_users())
@@ -105,7 +97,7 @@ class Workers:
         ]
 
     def reader_of_commits(self, group: str, partition: TopicPartition) -> SimGroup:
-        """Return a client that can fetch what a group has committed for a partition."""
+        """Return a client that can fetch a group's committed offset of a partition."""
         consumer = next(each for each in self._consumers if each.partition == partition)
         return SimGroup(self._client(f"{group}-reader"), self._history, group, consumer)
 
@@ -196,7 +188,7 @@ class Workers:
                 )
 
     def _guest(self, group: UserGroup) -> GuestMember:
-        """Return a guest of the group. Nobody reads its history: the group's own members record what they are shown."""
+        """Return a guest of the group. Its history is not checked: the group's own members record their answers."""
         name = f"{group.name}-guest"
         client = PlainGroupClient(self._client(name))
         return GuestMember(client, MemberGroup(group.name, self._unchecked(), self.partitions))

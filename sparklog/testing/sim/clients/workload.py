@@ -51,12 +51,12 @@ NOT_WRITTEN = (NotEnoughReplicas, LeaderNotAvailable, UnknownLeaderEpoch, Fenced
 GIVE_UP_S = 8.0
 MAX_READ = 1 << 30
 FIRST_TIME_MS = 1_700_000_000_000
-"""What all clocks show at the start of a run."""
+"""The time of all clocks at the start of a run."""
 Report = Callable[[str, str], None]
 
 
 class SimProducer:
-    """A producer that sends one batch at a time until it is told to stop. Implements Worker."""
+    """A producer that sends one batch at a time. Implements Worker."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class SimProducer:
         while True:
             try:
                 tries += 1
-                offset, epoch = await self._try(send)
+                offset, epoch = await self._send_once(send)
             except KafkaError as error:
                 is_in_doubt |= not isinstance(error, NOT_WRITTEN)
                 self._client.forget_leader(send.partition)
@@ -128,7 +128,7 @@ class SimProducer:
             self._sequences[send.partition] = self._sequences.get(send.partition, 0) + len(send.values)
             return
 
-    async def _try(self, send: Send) -> tuple[int, int | None]:
+    async def _send_once(self, send: Send) -> tuple[int, int | None]:
         """Send once. Return the answered offset, and the leader epoch that the request named. Raises KafkaError."""
         address, epoch = await self._client.leader(send.partition)
         says_epoch = self._says_epochs or self._client.chance.random() < 0.5
@@ -286,7 +286,7 @@ class SimGroup:
             if error:
                 raise error
 
-        await self._do(operation, commit)
+        await self._record(operation, commit)
 
     async def read(self, *, is_current: bool = False) -> bool:
         """Fetch the committed offset. Return whether the coordinator answered.
@@ -305,10 +305,10 @@ class SimGroup:
                 raise error
             return int(answer.offsets[0].offset)
 
-        await self._do(operation, read)
+        await self._record(operation, read)
         return operation.is_ok
 
-    async def _do(self, operation: ClientOperation, ask: Callable[[], Awaitable[Any]]) -> None:
+    async def _record(self, operation: ClientOperation, ask: Callable[[], Awaitable[Any]]) -> None:
         try:
             result = await ask()
         except KafkaError as error:
