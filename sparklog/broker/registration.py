@@ -1,8 +1,8 @@
 """This broker's registration in the cluster: its node `/brokers/ids/N`, which ends with the store's session.
 
-The broker registers at the start, and again whenever the store has ended its session. By then the other brokers have
-seen it dead and have taken its leaderships over, so it gets a new, greater broker epoch. Until it has registered again
-it keeps working with the state it has; the others refuse its requests, as they carry its old epoch.
+The broker registers at the start, and again whenever the store has ended its session. By then other brokers have taken
+its leaderships over, so it gets a new, greater broker epoch. Until then the broker keeps working with its present
+state; other brokers refuse its requests, which carry the old epoch.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Registration:
         on_connected: Callable[[], None] = lambda: None,
         protocols: Mapping[str, str] = BY_NAME,
     ) -> None:
-        """timeout_ms: how long to wait for another broker's node with this id to go, or for the store to be reachable.
+        """timeout_ms: longest wait for another broker's node with this id to vanish, or for the store to be reachable.
         on_connected: called when the store can be reached again. protocols: the listeners' security protocols.
         """
         self.epoch = NO_EPOCH
         """The broker epoch of the present registration; NO_EPOCH before the first."""
         self.is_connected = True
-        """Whether there is a session with the store that it answers."""
+        """Whether the store is reachable in the present session."""
         self.expired_sessions = 0
         """Number of sessions that the store has ended."""
         self.is_registered = False
@@ -68,7 +68,7 @@ class Registration:
         self._task = asyncio.create_task(self._keep(), name="registration")
 
     async def stop(self) -> None:
-        """Stop registering. The node goes when the store is closed."""
+        """Stop registering. The node is deleted when the store is closed."""
         tasks = [*self._telling, *([self._task] if self._task else [])]
         for task in tasks:
             task.cancel()

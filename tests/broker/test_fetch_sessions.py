@@ -232,7 +232,7 @@ class TestActivePartitions:
     """Sessions that are told of changes: only what may have news is read."""
 
     def session(self, partitions: int = 3) -> tuple[FetchSessions, int]:
-        sessions = FetchSessions(10, lambda: 7, is_told_changes=True)
+        sessions = FetchSessions(10, lambda: 7, tracks_changes=True)
         context = sessions.begin(
             session_id=0, epoch=FULL, asked=[asked(number) for number in range(partitions)], forgotten=(),
             uses_topic_ids=False, now_ms=NOW,
@@ -288,7 +288,7 @@ class TestActivePartitions:
         assert self.begin(sessions, 2) == [1, 2, 0]
 
     def test_a_topic_whose_id_gets_a_name_is_told_of(self) -> None:
-        sessions, topic_id = FetchSessions(10, lambda: 7, is_told_changes=True), uuid.uuid4()
+        sessions, topic_id = FetchSessions(10, lambda: 7, tracks_changes=True), uuid.uuid4()
         nameless = PartitionFetch(topic=None, topic_id=topic_id, partition=0, fetch_offset=0, max_bytes=10)
         context = sessions.begin(
             session_id=0, epoch=FULL, asked=[nameless], forgotten=(), uses_topic_ids=True, now_ms=NOW
@@ -307,7 +307,7 @@ class TestActivePartitions:
         assert [list(sessions.changed(TopicPartition("t", number))) for number in range(3)] == [[], [], []]
 
     def test_a_session_that_becomes_too_large_is_told_nothing(self) -> None:
-        sessions = FetchSessions(10, itertools.count(1).__next__, 3, is_told_changes=True)
+        sessions = FetchSessions(10, itertools.count(1).__next__, 3, tracks_changes=True)
         for number in range(2):
             context = sessions.begin(
                 session_id=0, epoch=FULL, asked=[asked(number)], forgotten=(), uses_topic_ids=False, now_ms=NOW

@@ -23,7 +23,7 @@ async def store(world: Any) -> MemoryStore:
     """That of a broker that has started and has a topic t."""
     await world.start()
     await world.create("t")
-    store = world.broker._joined.store
+    store = world.broker._startup.store
     assert isinstance(store, MemoryStore)
     return store
 
@@ -82,7 +82,7 @@ async def test_an_isr_change_that_was_given_up_is_written_once_the_store_is_back
     await cluster.stop(2)
     name = TopicPartition("t", 0)
     await cluster.until_led(name, 1, isr={1})
-    store = cluster.brokers[1]._joined.store
+    store = cluster.brokers[1]._startup.store
     assert isinstance(store, MemoryStore)
     store.disconnect()
     await cluster.start(2)

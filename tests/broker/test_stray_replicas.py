@@ -131,12 +131,12 @@ async def test_a_replica_stays_unless_its_topics_assignment_is_known_to_be_sure(
 async def test_strays_that_had_to_stay_are_deleted_once_the_store_is_back() -> None:
     broker = Broker1(T0, unsure=StoreError("away"))
     await broker.update(told((2, 3), (2,)))
-    await broker.strays.delete_if_owed()
+    await broker.strays.delete_pending()
     assert broker.stopped == []
 
     broker.unsure = ()
-    await broker.strays.delete_if_owed()
-    await broker.strays.delete_if_owed()
+    await broker.strays.delete_pending()
+    await broker.strays.delete_pending()
     assert broker.stopped == [StopPartition(name=T0, leader_epoch=5, delete=True)]
 
 
@@ -154,5 +154,5 @@ async def test_a_stray_that_has_become_a_replica_again_stays() -> None:
     await broker.update(told((2, 3), (2,)))
     await broker.update(told((1, 2), (2,), is_full=False))
     broker.unsure = ()
-    await broker.strays.delete_if_owed()
+    await broker.strays.delete_pending()
     assert broker.stopped == []

@@ -63,7 +63,7 @@ class Told:
     def whole_state(self) -> list[Any]:
         """What a broker is told when it registers."""
         self.sent.clear()
-        self.outbox.whole_state(BROKER)
+        self.outbox.send_full_state(BROKER)
         self.outbox.flush()
         return list(self.sent)
 

@@ -620,12 +620,12 @@ def timeouts_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def zombies_may_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was replaced ends the transaction of its successor."""
-    end = transaction_machine.end
+    end = transaction_machine.decide_end
 
     def end_of_any_epoch(value: TransactionValue, request: EndTxn) -> EndTxnOutcome:
         return end(value, structs.replace(request, producer_epoch=value.producer_epoch))
 
-    monkeypatch.setattr(transaction_machine, "end", end_of_any_epoch)
+    monkeypatch.setattr(transaction_machine, "decide_end", end_of_any_epoch)
 
 
 def the_epoch_stays_for_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def _asked(part: FetchPartition) -> PartitionFetch:
 
 
 class _FollowerFetch:
-    """One request while it is handled."""
+    """One follower's request, and its results so far."""
 
     def __init__(
         self, request: ReplicaFetch, context: FetchContext, replicas: ReplicaManager, throttle: Throttle, limit: int
@@ -175,7 +175,7 @@ class _FollowerFetch:
         return self.is_enough(self._read_all([pair]))
 
     def read(self) -> list[PartitionFetchResult]:
-        """Return the results now, without a session's partitions that have no news."""
+        """Return the present results, without a session's partitions that have no news."""
         return self._read_all(self._context.pairs())
 
     def _read_all(self, pairs: Iterable[Pair]) -> list[PartitionFetchResult]:
