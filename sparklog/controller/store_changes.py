@@ -79,7 +79,7 @@ class StoreChangeHandlers:
                 dependencies.note(HistoryKind.PARTITIONS_ADDED, name, partitions=len(assignment.partitions))
             if name not in context.deleting:
                 added += self._add_partitions(name, assignment)
-        await self._begin(await self._take_over(added))
+        await self._begin(await self._adopt_restored(added))
         await self._elect_restored(topics.read)
 
     def note_new_topics(self) -> None:
@@ -126,7 +126,7 @@ class StoreChangeHandlers:
         await dependencies.replicas.move(sorted(online), ReplicaState.ONLINE)
         await dependencies.replicas.move([each for each in replicas if each not in online], ReplicaState.OFFLINE)
 
-    async def _take_over(self, names: Collection[TopicPartition]) -> list[TopicPartition]:
+    async def _adopt_restored(self, names: Collection[TopicPartition]) -> list[TopicPartition]:
         """Adopt the partitions that a broker has restored, with their states; return the others."""
         context, dependencies = self._context, self._dependencies
         await read_again(context, dependencies.store, names)
