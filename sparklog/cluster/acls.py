@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, unquote
 
 from sparklog.base.acls import (
@@ -30,7 +30,7 @@ from sparklog.base.acls import (
     kafka_name,
 )
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
-from sparklog.cluster.store import ANY_VERSION, Store, ensure_path
+from sparklog.cluster.store import ANY_VERSION, Store, encode_json, ensure_path
 
 _ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
 ACL_CHANGES = "/kafka-acl-changes"
@@ -146,7 +146,7 @@ class AclStore:
         else:
             path = EXTENDED_ACL_CHANGES
             changed = {"resourceType": kafka_name(resource_type), "name": name, "patternType": pattern_type.name}
-            data = _json({"version": 1, **changed})
+            data = encode_json({"version": 1, **changed})
         ensure_path(self._store, path)
         self._store.create(f"{path}/acl_changes_", data, sequential=True)
 
@@ -181,7 +181,7 @@ def _encode(acls: frozenset[AclBinding]) -> bytes:
         }
         for acl in sorted(acls)
     ]
-    return _json({"version": 1, "acls": entries})
+    return encode_json({"version": 1, "acls": entries})
 
 
 def _decode(pattern: Pattern, data: bytes) -> frozenset[AclBinding]:
@@ -206,7 +206,3 @@ def _checked(kind: type[_Enum], text: str) -> _Enum:
     if found is None:
         raise ValueError(f"{text!r} is no {kind.__name__}")
     return found
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()

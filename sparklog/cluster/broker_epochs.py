@@ -19,8 +19,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from sparklog.base.errors import NoNode
-from sparklog.cluster.store import Check, Create, Operation, Set, Store
+from sparklog.cluster.store import Check, Create, Operation, Set, Store, encode_json, find_node
 
 BROKER_EPOCHS = "/brokers/epochs"
 NOT_WRITTEN = -1
@@ -40,15 +39,14 @@ class BrokerEpochs(Struct, frozen=True, kw_only=True):
     def write(self, epochs: Mapping[int, int]) -> Operation:
         """Return the operation of `multi` that writes these epochs; for the controller only."""
         named = {str(broker_id): epochs[broker_id] for broker_id in sorted(epochs)}
-        data = json.dumps({"version": 1, "epochs": named}, separators=(",", ":")).encode()
+        data = encode_json({"version": 1, "epochs": named})
         return Create(BROKER_EPOCHS, data) if self.version == NOT_WRITTEN else Set(BROKER_EPOCHS, data, self.version)
 
 
 def read_broker_epochs(store: Store) -> BrokerEpochs:
     """Return the published epochs; none if there has been no controller yet."""
-    try:
-        node = store.get(BROKER_EPOCHS)
-    except NoNode:
+    node = find_node(store, BROKER_EPOCHS)
+    if node is None:
         return BrokerEpochs()
     epochs = {int(broker_id): epoch for broker_id, epoch in json.loads(node.data)["epochs"].items()}
     return BrokerEpochs(epochs=epochs, version=node.version)

@@ -34,7 +34,7 @@ from sparklog.base.errors import (
     StoreError,
 )
 from sparklog.cluster.model import BrokerInfo
-from sparklog.cluster.store import NO_OWNER, Create, Delete, Node, Store, Watch, ensure_path
+from sparklog.cluster.store import NO_OWNER, Create, Delete, Node, Store, Watch, encode_json, ensure_path, find_node
 
 BROKER_IDS = "/brokers/ids"
 DISK_EVENTS = "/log_dir_event_notification"
@@ -75,7 +75,7 @@ def encode_broker(
         "features": {},
         "sparklog": {"version": info.version, "directory_id": directory_id},
     }
-    return json.dumps(value, separators=(",", ":")).encode()
+    return encode_json(value)
 
 
 def decode_broker(broker_id: int, node: Node) -> BrokerInfo:
@@ -118,7 +118,7 @@ def register(
     path = broker_path(info.broker_id)
     node = Create(path, encode_broker(info, directory_id, time_ms=time_ms, protocols=protocols), ephemeral=True)
     for attempt in range(ATTEMPTS + 1):
-        before = _find(store, path)
+        before = find_node(store, path)
         if before and before.owner == store.session_id:
             return before.created
         if attempt == ATTEMPTS:
@@ -164,15 +164,8 @@ async def register_when_free(
 def tell_of_failed_disk(store: Store, broker_id: int) -> None:
     """Write a notice: the controller then asks the broker which of its replicas still work."""
     ensure_path(store, DISK_EVENTS)
-    data = json.dumps({"version": 1, "broker": broker_id, "event": 1}, separators=(",", ":")).encode()
+    data = encode_json({"version": 1, "broker": broker_id, "event": 1})
     store.create(f"{DISK_EVENTS}/log_dir_event_", data, sequential=True)
-
-
-def _find(store: Store, path: str) -> Node | None:
-    try:
-        return store.get(path)
-    except NoNode:
-        return None
 
 
 def _directory_id(node: Node) -> str | None:

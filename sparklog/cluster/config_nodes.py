@@ -17,7 +17,7 @@ from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from sparklog.base.errors import BadVersion, NoNode, StoreError
-from sparklog.cluster.store import Store, ensure_path
+from sparklog.cluster.store import Store, encode_json, ensure_path
 
 USERS, CLIENTS, IPS = "/config/users", "/config/clients", "/config/ips"
 CLIENT_METRICS = "/config/client-metrics"
@@ -78,13 +78,13 @@ def put_config(store: Store, entity_path: str, change: Callable[[Config], Mappin
 
 def notify(store: Store, entity_path: str) -> None:
     """Notify the controller of a changed configuration. entity_path: its path without /config/"""
-    data = json.dumps({"version": 2, "entity_path": entity_path}, separators=(",", ":")).encode()
+    data = encode_json({"version": 2, "entity_path": entity_path})
     store.create(f"{CONFIG_CHANGES}/config_change_", data, sequential=True)
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
     """Return the content of a configuration's node."""
-    return json.dumps({"version": 1, "config": dict(config)}, separators=(",", ":")).encode()
+    return encode_json({"version": 1, "config": dict(config)})
 
 
 def decode_config(path: str, data: bytes) -> Config:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
-from sparklog.cluster.store import Check, Create, Delete, Node, Set, Store, Watch
+from sparklog.cluster.store import Check, Create, Delete, Node, Set, Store, Watch, encode_json, find_node
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -59,7 +59,7 @@ def elect(store: Store, broker_id: int, directory_id: str, *, time_ms: int) -> C
     node = Create(CONTROLLER, _encode(broker_id, directory_id, time_ms), ephemeral=True)
     for _ in range(ATTEMPTS):
         epoch = _get_epoch(store)
-        before = _get_controller(store)
+        before = find_node(store, CONTROLLER)
         deletion: tuple[Delete, ...] = ()
         if before:
             value = json.loads(before.data)
@@ -91,17 +91,10 @@ def _get_epoch(store: Store) -> Node:
     return store.get(CONTROLLER_EPOCH)
 
 
-def _get_controller(store: Store) -> Node | None:
-    try:
-        return store.get(CONTROLLER)
-    except NoNode:
-        return None
-
-
 def _own_election(store: Store, own: Node) -> ControllerElection | None:
     """Return the election of this session's node `own`; None if the node is gone by now."""
     epoch = store.get(CONTROLLER_EPOCH)
-    now = _get_controller(store)
+    now = find_node(store, CONTROLLER)
     if now is None or now.created != own.created:
         return None
     return ControllerElection(epoch=int(epoch.data), epoch_version=epoch.version)
@@ -114,4 +107,4 @@ def _encode(broker_id: int, directory_id: str, time_ms: int) -> bytes:
         "timestamp": str(time_ms),
         "sparklog": {"directory_id": directory_id},
     }
-    return json.dumps(value, separators=(",", ":")).encode()
+    return encode_json(value)

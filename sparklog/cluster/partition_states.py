@@ -28,7 +28,7 @@ from sparklog.base.errors import BadVersion, ControllerMoved, InvalidUpdateVersi
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.elections import CONTROLLER_EPOCH
-from sparklog.cluster.store import Check, Create, Operation, Set, Store, ensure_path
+from sparklog.cluster.store import Check, Create, Operation, Set, Store, encode_json, ensure_path
 from sparklog.cluster.topics import TOPICS, TopicAssignment, decode_assignment, encode_assignment, state_path
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.runtime.slices import in_parts
@@ -63,7 +63,7 @@ def encode_state(state: Leadership) -> bytes:
         "leader_epoch": state.leader_epoch,
         "isr": list(state.isr),
     }
-    return json.dumps(value, separators=(",", ":")).encode()
+    return encode_json(value)
 
 
 def decode_state(data: bytes, version: int) -> Leadership:
@@ -293,7 +293,7 @@ def _check_epochs(store: Store, change: AlterIsr) -> tuple[Check, ...]:
 
 def _notify(store: Store, *names: TopicPartition) -> None:
     value = {"version": 1, "partitions": [{"topic": topic, "partition": partition} for topic, partition in names]}
-    data = json.dumps(value, separators=(",", ":")).encode()
+    data = encode_json(value)
     try:
         store.create(f"{ISR_CHANGES}/isr_change_", data, sequential=True)
     except NoNode:

@@ -18,8 +18,8 @@ import json
 from collections.abc import Callable, Iterator
 
 from sparklog.base.config_keys import MAX_LONG
-from sparklog.base.errors import BadVersion, CoordinatorLoadInProgress, NodeExists, NoNode, StoreError
-from sparklog.cluster.store import Store
+from sparklog.base.errors import BadVersion, CoordinatorLoadInProgress, NodeExists, StoreError
+from sparklog.cluster.store import Store, encode_json, find_node
 
 BLOCK = "/latest_producer_id_block"
 BLOCK_SIZE = 1000
@@ -65,16 +65,13 @@ def leap(store: Store, broker_id: int, now_ms: int) -> None:
 def _write_block(store: Store, broker_id: int, start_after: Callable[[int], int]) -> range:
     """Write a block that begins at `start_after(the last id of the block before, or -1)`."""
     for _ in range(CLAIMS):
-        try:
-            node = store.get(BLOCK)
-        except NoNode:
-            node = None
+        node = find_node(store, BLOCK)
         start = start_after(int(json.loads(node.data)["block_end"]) if node else -1)
         if start > MAX_LONG - BLOCK_SIZE:
             raise StoreError(f"all producer ids have been given out up to {start - 1}")
         block = range(start, start + BLOCK_SIZE)
         value = {"version": 1, "broker": broker_id, "block_start": str(block[0]), "block_end": str(block[-1])}
-        data = json.dumps(value, separators=(",", ":")).encode()
+        data = encode_json(value)
         try:
             if node is None:
                 store.create(BLOCK, data)

@@ -28,16 +28,16 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.config_nodes import ATTEMPTS
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership, encode_state, read_states
-from sparklog.cluster.store import Create, Operation, Set, Store
+from sparklog.cluster.store import Create, Operation, Set, Store, encode_json
 from sparklog.cluster.topics import (
     NO_LEADER,
     TOPICS,
     TopicStore,
     decode_assignment,
     encode_assignment,
+    state_path,
     unsure_path,
 )
-from sparklog.cluster.topics import state_path as path_of
 from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig, decode_kept, encode_kept
 
 _UNKNOWN = KeptAssignment(replicas=())
@@ -127,7 +127,7 @@ def _merge(
             epoch = max(epoch, state.leader_epoch + 1 if state else 0)  # makes an election in progress fail and retry
         if state is not None and epoch > state.leader_epoch:
             raised = structs.replace(state, leader_epoch=epoch)
-            writes.append(Set(path_of(name, number), encode_state(raised), state.version))
+            writes.append(Set(state_path(name, number), encode_state(raised), state.version))
     overrides = _newer_overrides(topics, name, copy, before, json.loads(unsure.data).get("store_id") == store_id)
     if not writes and overrides is None:
         return RestoreOutcome.NOTHING
@@ -154,14 +154,14 @@ def restore_lost_states(store: Store, name: str, epochs: Mapping[int, int]) -> N
     for number, epoch in epochs.items():
         partition = f"{TOPICS}/{name}/partitions/{number}"
         state = encode_state(_without_leader(epoch))
-        for path, data in ((f"{TOPICS}/{name}/partitions", b""), (partition, b""), (path_of(name, number), state)):
+        for path, data in ((f"{TOPICS}/{name}/partitions", b""), (partition, b""), (state_path(name, number), state)):
             with suppress(NodeExists):
                 store.create(path, data)
 
 
 def _new(name: str, number: int, epoch: int) -> Iterable[Operation]:
-    yield Create(path_of(name, number)[: -len("/state")])
-    yield Create(path_of(name, number), encode_state(_without_leader(epoch)))
+    yield Create(state_path(name, number)[: -len("/state")])
+    yield Create(state_path(name, number), encode_state(_without_leader(epoch)))
 
 
 def _without_leader(epoch: int) -> Leadership:
@@ -179,7 +179,7 @@ def _newer_overrides(
 
 
 def _encode(copy: KeptConfig, store_id: str) -> bytes:
-    return json.dumps({"store_id": store_id, **encode_kept(copy)}, separators=(",", ":")).encode()
+    return encode_json({"store_id": store_id, **encode_kept(copy)})
 
 
 def _id_of(copy: KeptConfig) -> UUID:

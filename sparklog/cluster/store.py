@@ -27,12 +27,13 @@ done, or not. Every engine passes the same contract suite (tests/cluster/test_st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from sparklog.base.errors import NodeExists
+from sparklog.base.errors import NodeExists, NoNode
 
 ANY_VERSION = -1
 NO_OWNER = 0
@@ -149,6 +150,19 @@ class Store(Protocol):
 def parent_of(path: str) -> str:
     """Return the parent's path: ``/a/b`` for ``/a/b/c``, '' for the root."""
     return path.rpartition("/")[0] or ("/" if path != "/" else "")
+
+
+def find_node(store: Store, path: str) -> Node | None:
+    """Return the node; None if there is none."""
+    try:
+        return store.get(path)
+    except NoNode:
+        return None
+
+
+def encode_json(value: Mapping[str, Any]) -> bytes:
+    """Return a value as the JSON of a node's data, without spaces."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def ensure_path(store: Store, path: str) -> None:

@@ -44,7 +44,7 @@ from sparklog.cluster.config_nodes import (
     read_config,
 )
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
-from sparklog.cluster.store import Create, Operation, Set, Store, Watch, ensure_path, ensure_paths
+from sparklog.cluster.store import Create, Operation, Set, Store, Watch, encode_json, ensure_path, ensure_paths
 from sparklog.log.directory.topic_configs import UNLIMITED, config_of
 
 TOPICS = "/brokers/topics"
@@ -290,7 +290,7 @@ def encode_assignment(
 ) -> bytes:
     """Return the data of `/brokers/topics/T`. initialized: as in TopicAssignment"""
     numbered = [(str(number), info) for number, info in enumerate(partitions)]
-    return _encode(
+    return encode_json(
         {
             "version": 3,
             "topic_id": encode_id(topic_id),
@@ -334,7 +334,7 @@ def _states(name: str, partitions: Sequence[PartitionInfo]) -> Iterable[Operatio
 
 
 def _state(info: PartitionInfo) -> bytes:
-    return _encode(
+    return encode_json(
         {
             "version": 1,
             "controller_epoch": 0,
@@ -343,10 +343,6 @@ def _state(info: PartitionInfo) -> bytes:
             "isr": list(info.in_sync_replicas),
         }
     )
-
-
-def _encode(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _decode(data: bytes) -> dict[str, Any]:

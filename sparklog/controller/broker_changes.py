@@ -19,9 +19,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from sparklog.base.errors import KafkaStorageError
 from sparklog.cluster.broker_epochs import read_broker_epochs
+from sparklog.cluster.brokers import DISK_EVENTS
 from sparklog.cluster.history import HistoryKind
 from sparklog.cluster.model import BrokerInfo
-from sparklog.controller.cluster_reading import DISK_EVENTS, read_brokers, read_notices
+from sparklog.controller.cluster_reading import read_brokers, read_notices
 from sparklog.controller.context import PartitionAndReplica
 from sparklog.controller.dependencies import ControllerDependencies, publish_broker_epochs
 from sparklog.controller.operations import Operations

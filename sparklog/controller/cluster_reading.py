@@ -18,11 +18,11 @@ from sparklog.base.errors import LostStates, NoNode
 from sparklog.base.ids import TopicPartition
 from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.acls import ACL_CHANGES, ACL_PATHS, EXTENDED_ACL_CHANGES, AclStore
-from sparklog.cluster.brokers import BROKER_IDS, load
+from sparklog.cluster.brokers import BROKER_IDS, DISK_EVENTS, load
 from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.config_nodes import CLIENT_METRICS, CLIENTS, CONFIG_CHANGES, IPS, USERS
 from sparklog.cluster.model import BrokerInfo
-from sparklog.cluster.partition_states import Leadership, read_states
+from sparklog.cluster.partition_states import ISR_CHANGES, Leadership, read_states
 from sparklog.cluster.quotas import QuotaStore
 from sparklog.cluster.store import Store, ensure_paths
 from sparklog.cluster.topics import (
@@ -38,10 +38,8 @@ from sparklog.controller.store_watches import StoreEvent, StoreWatches
 
 NAMED = 10
 """Maximum number of partitions that an error names."""
-ISR_CHANGES = "/isr_change_notification"
-DISK_EVENTS = "/log_dir_event_notification"
-ASKED_REASSIGNMENTS = "/admin/reassign_partitions"
-ASKED_ELECTIONS = "/admin/preferred_replica_election"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
 _PATHS = (
     BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, USERS, CLIENTS, IPS, CLIENT_METRICS, CONFIG_CHANGES,
     DELETIONS, ISR_CHANGES, DISK_EVENTS, *ACL_PATHS,
@@ -181,7 +179,7 @@ def read_notices(store: Store, watches: StoreWatches, path: str, event: StoreEve
 
 def watch_requests(store: Store, watches: StoreWatches) -> None:
     """Watch the nodes in which older tools leave requests."""
-    for path in (ASKED_REASSIGNMENTS, ASKED_ELECTIONS):
+    for path in (REASSIGN_PARTITIONS, PREFERRED_ELECTION):
         watches.exists(store, path, StoreEvent.REQUESTS)
 
 

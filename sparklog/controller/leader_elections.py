@@ -25,7 +25,8 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.store import Delete, Store
+from sparklog.cluster.store import Delete, Store, find_node
+from sparklog.controller.cluster_reading import PREFERRED_ELECTION
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.dependencies import TOGETHER, ControllerDependencies
 from sparklog.controller.election import Election, choose_preferred
@@ -33,7 +34,6 @@ from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.states import PartitionState
 from sparklog.runtime.slices import of_many
 
-PREFERRED_ELECTION = "/admin/preferred_replica_election"
 logger = logging.getLogger(__name__)
 
 
@@ -129,13 +129,12 @@ def _is_ready(context: ControllerContext, name: TopicPartition) -> bool:
 
 def _read(store: Store) -> list[TopicPartition] | None:
     """Return the requested partitions: empty if the data is invalid, None if there is no such node."""
-    try:
-        data = store.get(PREFERRED_ELECTION).data
-    except NoNode:
+    node = find_node(store, PREFERRED_ELECTION)
+    if node is None:
         return None
     try:
-        value: Mapping[str, list[Mapping[str, object]]] = json.loads(data)
+        value: Mapping[str, list[Mapping[str, object]]] = json.loads(node.data)
         return [TopicPartition(str(part["topic"]), int(str(part["partition"]))) for part in value["partitions"]]
     except (ValueError, KeyError, TypeError):
-        logger.warning("%s makes no sense: %r", PREFERRED_ELECTION, data[:200])
+        logger.warning("%s makes no sense: %r", PREFERRED_ELECTION, node.data[:200])
         return []

@@ -49,8 +49,9 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.history import HistoryKind
 from sparklog.cluster.model import ReplicaAssignment
-from sparklog.cluster.store import Delete, Node, Set, Store
+from sparklog.cluster.store import Delete, Node, Set, Store, encode_json, find_node
 from sparklog.cluster.topics import TOPICS, decode_assignment, encode_assignment
+from sparklog.controller.cluster_reading import REASSIGN_PARTITIONS
 from sparklog.controller.context import ControllerContext, PartitionAndReplica
 from sparklog.controller.dependencies import TOGETHER, ControllerDependencies
 from sparklog.controller.election import Election
@@ -59,7 +60,6 @@ from sparklog.controller.partition_state_machine import MAX_ROUNDS, read_again
 from sparklog.controller.states import PartitionState, ReplicaState
 from sparklog.runtime.slices import of_many
 
-REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
 logger = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class Reassignments(ControllerOperation):
 
     async def asked_in_store(self) -> None:
         """Begin the moves in /admin/reassign_partitions, if it exists; remove refused moves from the node."""
-        node = await self._store.read(_find, REASSIGN_PARTITIONS)
+        node = await self._store.read(find_node, REASSIGN_PARTITIONS)
         if node is None:
             return
         refused = set()
@@ -335,7 +335,7 @@ class Reassignments(ControllerOperation):
     async def _remove_from_request(self, drop: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
         """Remove the moves that `drop` selects from /admin/reassign_partitions; delete the node if none is left."""
         for _ in range(MAX_ROUNDS):
-            node = await self._store.read(_find, REASSIGN_PARTITIONS)
+            node = await self._store.read(find_node, REASSIGN_PARTITIONS)
             if node is None:
                 return
             asked = decode_request(node.data)
@@ -360,7 +360,7 @@ def encode_request(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
     partitions = [
         {"topic": name.topic, "partition": name.partition, "replicas": list(target)} for name, target in targets.items()
     ]
-    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":")).encode()
+    return encode_json({"version": 1, "partitions": partitions})
 
 
 def decode_request(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
@@ -377,13 +377,6 @@ def decode_request(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 def _get(store: Store, path: str) -> Node:
     return store.get(path)
-
-
-def _find(store: Store, path: str) -> Node | None:
-    try:
-        return store.get(path)
-    except NoNode:
-        return None
 
 
 def _joined(brokers: Iterable[int]) -> str:

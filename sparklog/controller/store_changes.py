@@ -27,9 +27,9 @@ from sparklog.cluster.config_nodes import CONFIG_CHANGES
 from sparklog.cluster.history import HistoryKind
 from sparklog.cluster.identity import SURE_S
 from sparklog.cluster.model import ReplicaAssignment
+from sparklog.cluster.partition_states import ISR_CHANGES
 from sparklog.cluster.topics import TopicAssignment
 from sparklog.controller.cluster_reading import (
-    ISR_CHANGES,
     configured,
     read_acls,
     read_client_metrics,
