@@ -188,13 +188,6 @@ def compose(dependencies: Dependencies) -> Services:
     )
 
 
-def _api_versions(config: BrokerConfig) -> tuple[ApiVersion, ...]:
-    """Return the APIs that the broker announces; those of client metrics only if it keeps any."""
-    telemetry_apis = (telemetry.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.PUSH_TELEMETRY)
-    hidden = () if config.telemetry_max_bytes else telemetry_apis
-    return tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None and api not in hidden)
-
-
 def _topics(dependencies: Dependencies) -> Topics:
     return Topics(
         dependencies.dynamic,
@@ -203,6 +196,21 @@ def _topics(dependencies: Dependencies) -> Topics:
         dependencies.random.randrange,
         dependencies.logs.check_room,
         dependencies.store_guard.until_sure,
+    )
+
+
+def _history(dependencies: Dependencies, peers: Peers, topics: Topics, producer_ids: ProducerIds) -> ClusterHistory:
+    config = dependencies.config
+    return ClusterHistory(
+        broker_id=config.broker_id,
+        is_enabled=config.cluster_history_enable,
+        clock=dependencies.clock,
+        metadata=dependencies.metadata,
+        peers=peers,
+        new_producer_id=producer_ids.next,
+        create_topic=partial(
+            create_internal, topics, config, HISTORY_TOPIC, 1, config.offsets_topic_replication_factor
+        ),
     )
 
 
@@ -245,56 +253,6 @@ def _replicas(
     )
 
 
-def _state_changes(
-    dependencies: Dependencies, replicas: ReplicaManager, fetchers: ReplicaFetchers, registration: Registration
-) -> StateChanges:
-    def newest_change() -> int:
-        with suppress(StoreError):
-            return dependencies.store.newest_change()
-        return 0
-
-    return StateChanges(
-        dependencies.fs,
-        dependencies.logs,
-        replicas,
-        fetchers,
-        clock=dependencies.clock,
-        topic_defaults=lambda: dependencies.dynamic.current.topic_defaults,
-        newest_change=newest_change,
-        broker_epoch=lambda: registration.epoch,
-    )
-
-
-def _fetchers(
-    dependencies: Dependencies, peers: Peers, replicas: ReplicaManager, registration: Registration
-) -> ReplicaFetchers:
-    config, metadata = dependencies.config, dependencies.metadata
-    return ReplicaFetchers(
-        FetcherContext(
-            replicas=replicas,
-            config=config,
-            ask=_ask_leader(config, metadata, peers),
-            throttle=Throttle(lambda: dependencies.dynamic.current.follower_replication_throttled_rate),
-            broker_epoch=lambda: registration.epoch,
-        )
-    )
-
-
-def _history(dependencies: Dependencies, peers: Peers, topics: Topics, producer_ids: ProducerIds) -> ClusterHistory:
-    config = dependencies.config
-    return ClusterHistory(
-        broker_id=config.broker_id,
-        is_enabled=config.cluster_history_enable,
-        clock=dependencies.clock,
-        metadata=dependencies.metadata,
-        peers=peers,
-        new_producer_id=producer_ids.next,
-        create_topic=partial(
-            create_internal, topics, config, HISTORY_TOPIC, 1, config.offsets_topic_replication_factor
-        ),
-    )
-
-
 def _groups(
     dependencies: Dependencies, replicas: ReplicaManager, topics: Topics, history: ClusterHistory
 ) -> GroupCoordinator:
@@ -310,20 +268,6 @@ def _groups(
         new_id=dependencies.new_id,
         slices=dependencies.slices,
         on_generation=partial(_note_generation, history),
-    )
-
-
-def _consumer_lags(
-    dependencies: Dependencies, replicas: ReplicaManager, groups: GroupCoordinator, peers: Peers
-) -> ConsumerLags:
-    return ConsumerLags(
-        broker_id=dependencies.config.broker_id,
-        clock=dependencies.clock,
-        metadata=dependencies.metadata,
-        replicas=replicas,
-        groups=groups,
-        peers=peers,
-        slices=dependencies.slices,
     )
 
 
@@ -346,19 +290,6 @@ def _transactions(
     )
 
 
-def _verifier(
-    dependencies: Dependencies, replicas: ReplicaManager, transactions: TransactionCoordinator, peers: Peers
-) -> TransactionVerifier:
-    dynamic = dependencies.dynamic
-    return TransactionVerifier(
-        is_enabled=lambda: dynamic.current.transaction_partition_verification_enable,
-        replicas=replicas,
-        metadata=dependencies.metadata,
-        peers=peers,
-        coordinator_of=lambda name: TopicPartition(TRANSACTIONS_TOPIC, transactions.partition_for(name)),
-    )
-
-
 def _registration(dependencies: Dependencies, replicas: ReplicaManager) -> Registration:
     config = dependencies.config
     return Registration(
@@ -370,6 +301,48 @@ def _registration(dependencies: Dependencies, replicas: ReplicaManager) -> Regis
         on_connected=replicas.resume_isr_changes,
         protocols={**protocols_of(config.listener_security_protocol_map), GRPC: config.grpc_security_protocol},
     )
+
+
+def _fetchers(
+    dependencies: Dependencies, peers: Peers, replicas: ReplicaManager, registration: Registration
+) -> ReplicaFetchers:
+    config, metadata = dependencies.config, dependencies.metadata
+    return ReplicaFetchers(
+        FetcherContext(
+            replicas=replicas,
+            config=config,
+            ask=_ask_leader(config, metadata, peers),
+            throttle=Throttle(lambda: dependencies.dynamic.current.follower_replication_throttled_rate),
+            broker_epoch=lambda: registration.epoch,
+        )
+    )
+
+
+def _state_changes(
+    dependencies: Dependencies, replicas: ReplicaManager, fetchers: ReplicaFetchers, registration: Registration
+) -> StateChanges:
+    def newest_change() -> int:
+        with suppress(StoreError):
+            return dependencies.store.newest_change()
+        return 0
+
+    return StateChanges(
+        dependencies.fs,
+        dependencies.logs,
+        replicas,
+        fetchers,
+        clock=dependencies.clock,
+        topic_defaults=lambda: dependencies.dynamic.current.topic_defaults,
+        newest_change=newest_change,
+        broker_epoch=lambda: registration.epoch,
+    )
+
+
+def _api_versions(config: BrokerConfig) -> tuple[ApiVersion, ...]:
+    """Return the APIs that the broker announces; those of client metrics only if it keeps any."""
+    telemetry_apis = (telemetry.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.PUSH_TELEMETRY)
+    hidden = () if config.telemetry_max_bytes else telemetry_apis
+    return tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None and api not in hidden)
 
 
 def _controller(dependencies: Dependencies, peers: Peers, history: ClusterHistory) -> Controller:
@@ -391,6 +364,33 @@ def _replica_mover(dependencies: Dependencies, state_changes: StateChanges) -> R
         dependencies.logs.moves,
         lambda: dynamic.current.replica_alter_log_dirs_io_max_bytes_per_second,
         state_changes.write_high_watermark,
+    )
+
+
+def _consumer_lags(
+    dependencies: Dependencies, replicas: ReplicaManager, groups: GroupCoordinator, peers: Peers
+) -> ConsumerLags:
+    return ConsumerLags(
+        broker_id=dependencies.config.broker_id,
+        clock=dependencies.clock,
+        metadata=dependencies.metadata,
+        replicas=replicas,
+        groups=groups,
+        peers=peers,
+        slices=dependencies.slices,
+    )
+
+
+def _verifier(
+    dependencies: Dependencies, replicas: ReplicaManager, transactions: TransactionCoordinator, peers: Peers
+) -> TransactionVerifier:
+    dynamic = dependencies.dynamic
+    return TransactionVerifier(
+        is_enabled=lambda: dynamic.current.transaction_partition_verification_enable,
+        replicas=replicas,
+        metadata=dependencies.metadata,
+        peers=peers,
+        coordinator_of=lambda name: TopicPartition(TRANSACTIONS_TOPIC, transactions.partition_for(name)),
     )
 
 

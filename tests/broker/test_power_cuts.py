@@ -99,7 +99,7 @@ async def read_everything(broker: Broker) -> Acknowledged:
 
 
 @pytest.mark.soak
-async def test_what_was_acknowledged_or_shown_after_a_flush_survives(caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_that_were_acknowledged_or_read_after_a_flush_survive(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)  # a broker without power has much to complain about
     for seed in seeds(10, soak=200):
         chance = random.Random(seed)

@@ -80,7 +80,7 @@ async def replace_first(three: BrokersOnOneLoop, broker_id: int, count: int) -> 
     await broker.serve(set_cleaned_offset.API, cleaned)
 
 
-async def test_followers_take_over_what_was_replaced_through_the_leader(three: BrokersOnOneLoop) -> None:
+async def test_followers_copy_segments_that_were_replaced_on_the_leader(three: BrokersOnOneLoop) -> None:
     await replace_first(three, 1, 3)
     await until_equal(three)
     assert sorted(files(three, 3)) == [0, 3, 4, 5]
@@ -106,8 +106,8 @@ async def test_a_follower_that_was_away_has_the_same_files_when_it_is_back(
     await until_equal(three)
 
 
-async def test_who_takes_over_the_lead_has_the_last_word(three: BrokersOnOneLoop, batch: Batch) -> None:
-    """It may have been told, or not."""
+async def test_a_returning_leader_copies_the_segments_of_the_new_leader(three: BrokersOnOneLoop, batch: Batch) -> None:
+    """The new leader may have copied the replacement before, or not."""
     await replace_first(three, 1, 3)
     zombie = three.cut_off(1)
     await three.until_led(T0, 2, isr={2, 3})

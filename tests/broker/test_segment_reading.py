@@ -1,4 +1,4 @@
-"""A log described to a job, and its segments read: as they were, and without keeping anybody or anything."""
+"""Descriptions of logs and reads of segments for jobs: a stable view, without blocking the broker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_file_that_is_cut_while_it_is_read_ends_in_an_error(upkeep: Upke
             pass
 
 
-async def test_a_description_keeps_nobody_waiting(upkeep: Upkeep, monkeypatch) -> None:
+async def test_a_description_does_not_block_the_event_loop(upkeep: Upkeep, monkeypatch) -> None:
     await upkeep.create()
     loop = asyncio.get_running_loop()
     describe = SegmentReplacer.describe
@@ -66,7 +66,7 @@ async def test_a_description_keeps_nobody_waiting(upkeep: Upkeep, monkeypatch) -
     assert len((await upkeep.describe()).segments) == SEGMENTS
 
 
-async def test_bytes_that_are_no_batch_keep_no_log_from_being_described(upkeep: Upkeep) -> None:
+async def test_a_log_with_invalid_bytes_can_be_described(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     await upkeep.world.broker.stop()
     overwrite(log, log.segments[1])

@@ -1,4 +1,4 @@
-"""Logs of partitions that are other brokers' by now: which of them are deleted when the controller tells everything."""
+"""Logs of partitions that have moved to other brokers: a full update deletes those that are strays."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def stops_of(
     return broker.stopped
 
 
-async def test_what_other_brokers_have_now_is_deleted_unless_a_later_epoch_is_known() -> None:
+async def test_moved_replicas_are_deleted_unless_a_later_epoch_is_known() -> None:
     assert await stops_of(told((2, 3), (2,)), T0) == [StopPartition(name=T0, leader_epoch=5, delete=True)]
 
 
@@ -116,7 +116,7 @@ async def test_what_other_brokers_have_now_is_deleted_unless_a_later_epoch_is_kn
     ],
     ids=["its own", "in sync", "not everything", "another topic", "unknown partition", "another name"],
 )
-async def test_anything_else_stays(request_: UpdateMetadata, log: TopicPartition) -> None:
+async def test_logs_that_are_no_strays_stay(request_: UpdateMetadata, log: TopicPartition) -> None:
     assert await stops_of(request_, log) == []
 
 

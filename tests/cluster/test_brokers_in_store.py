@@ -91,7 +91,7 @@ def test_a_broker_is_registered_by_the_first_attempt_that_succeeds(tree: MemoryT
     assert store.attempts == quicker + 1
 
 
-def test_a_broker_gives_up_where_others_are_always_quicker(tree: MemoryTree) -> None:
+def test_a_registration_fails_if_other_brokers_are_always_first(tree: MemoryTree) -> None:
     store = Contested(tree)
     store.quicker = brokers.ATTEMPTS
     with pytest.raises(StoreError, match="has been changed by others 20 times"):

@@ -72,7 +72,7 @@ class Contested(SqliteStore):
         raise BadVersion(path)
 
 
-def test_a_store_that_cannot_be_written_makes_clients_try_again() -> None:
+def test_clients_retry_if_no_block_can_be_reserved() -> None:
     store = Contested.open(":memory:")
     claim_block(store, 1)
     with pytest.raises(CoordinatorLoadInProgress):

@@ -1,4 +1,4 @@
-"""TLS with a real ZooKeeper: client certificates, and who may change the nodes."""
+"""TLS with a real ZooKeeper: client certificates, and the owners of nodes."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def cluster(*, topics: dict[str, list[tuple[int, ...]]] | None = None, **c
 
 
 @simulated
-async def test_one_of_several_brokers_is_the_controller_and_all_know_it() -> None:
+async def test_one_broker_is_the_controller_and_all_brokers_know_it() -> None:
     world = await cluster(topics={"t": THREE})
 
     assert world.controller.broker_id == 1
@@ -51,7 +51,7 @@ async def test_the_leader_s_death_makes_the_next_replica_in_sync_leader() -> Non
 
 
 @simulated
-async def test_a_broker_that_comes_again_is_told_everything_and_leads_nothing_that_others_lead() -> None:
+async def test_a_returning_broker_gets_the_full_state_and_takes_no_leaderships() -> None:
     world = await cluster(topics={"t": [(3, 2, 1)]})
     world.brokers[3].kill()
     world.brokers[3].expire()
@@ -131,7 +131,7 @@ async def test_a_follower_s_earlier_life_cannot_enter_the_isr_once_the_controlle
 
 
 @simulated
-async def test_an_isr_change_that_nobody_was_told_of_yet_is_not_overwritten_by_an_election() -> None:
+async def test_an_election_does_not_overwrite_an_unreported_isr_change() -> None:
     world = await cluster(topics={"t": [(3, 2, 1)]})
     world.brokers[3].kill()
     world.set_isr(T0, (3, 1))
@@ -142,7 +142,7 @@ async def test_an_isr_change_that_nobody_was_told_of_yet_is_not_overwritten_by_a
 
 
 @simulated
-async def test_everybody_is_told_of_an_isr_that_a_leader_has_changed_and_the_notice_goes() -> None:
+async def test_all_brokers_are_informed_of_an_isr_change_and_the_notice_is_deleted() -> None:
     world = await cluster(topics={"t": THREE})
     world.set_isr(T0, (1, 3))
     await world.settle()
@@ -210,7 +210,7 @@ async def test_a_replica_whose_disk_has_failed_leads_no_more_and_is_out_of_sync(
 
 
 @simulated
-async def test_what_a_broker_could_not_be_told_it_is_told_when_it_can_be_reached() -> None:
+async def test_an_unreachable_broker_is_informed_once_it_can_be_reached() -> None:
     world = await cluster(topics={"t": THREE})
     world.brokers[2].is_cut = True
     for number in range(60):
@@ -283,7 +283,7 @@ async def test_a_controller_that_does_not_know_that_it_is_deposed_changes_nothin
 
 
 @simulated
-async def test_who_asks_a_broker_that_is_not_the_controller_or_ends_being_it_is_told_so() -> None:
+async def test_requests_to_a_broker_that_is_not_the_controller_get_not_controller() -> None:
     world = await cluster()
 
     async def epoch(active: ActiveController) -> int:

@@ -1,4 +1,4 @@
-"""A controller that dies after any of its writes: who follows it finishes what it began."""
+"""A controller that dies after any of its writes: the next controller completes its work."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_requests")
-def test_only_what_has_changed_is_told_in_parts_too() -> None:
+def test_large_changes_are_sent_in_parts_too() -> None:
     told = Told({f"t{number:05d}": 1 for number in range(40)})
     metadata = MetadataCache()
     for request in told.whole_state():
@@ -161,7 +161,7 @@ def test_only_what_has_changed_is_told_in_parts_too() -> None:
 
 
 @pytest.mark.usefixtures("small_requests")
-def test_what_is_no_topic_is_told_once() -> None:
+def test_acls_and_quotas_are_in_the_first_part_only() -> None:
     told = Told({f"t{number:05d}": 1 for number in range(40)})
     updates = [each for each in told.whole_state() if isinstance(each, UpdateMetadata)]
     assert len(updates) > 1

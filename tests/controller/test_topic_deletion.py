@@ -46,7 +46,7 @@ def test_a_topic_is_deleted_on_all_brokers_and_in_the_store() -> None:
     simulated(test)
 
 
-def test_a_large_topic_goes_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_topic_is_deleted_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion, "NODES_AT_ONCE", 3)
 
     async def test() -> None:
@@ -161,7 +161,7 @@ def test_a_topic_on_the_move_is_deleted_once_that_is_cancelled() -> None:
     simulated(test)
 
 
-def test_marks_that_mean_nothing_are_removed() -> None:
+def test_marks_without_a_topic_are_removed() -> None:
     async def test() -> None:
         cluster = await cluster_of(3)
         await cluster.delete("nope")

@@ -1,4 +1,4 @@
-"""What Apache Kafka wrote about a group of the new protocol, and what we write of the same events."""
+"""Records that Apache Kafka wrote for a consumer group, and those that we write for the same events."""
 
 from __future__ import annotations
 

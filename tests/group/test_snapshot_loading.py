@@ -1,4 +1,4 @@
-"""A coordinator that loads a snapshot and the tail knows what one knows that reads the whole log."""
+"""A coordinator that loads a snapshot and the tail has the same state as one that reads the whole log."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def many_commits() -> tuple[Log, list[Record]]:
     return write(history.batches)
 
 
-def test_what_is_read_is_the_keys_and_the_tail(many_commits: tuple[Log, list[Record]]) -> None:
+def test_a_load_reads_the_snapshot_and_the_tail(many_commits: tuple[Log, list[Record]]) -> None:
     log, records = many_commits
     snapshot(log, records, 290)
 
@@ -298,7 +298,7 @@ def log_without_a_tombstone() -> Log:
     return log
 
 
-def test_what_was_deleted_from_the_log_is_not_taken_from_the_snapshot(
+def test_records_below_the_log_start_are_not_loaded_from_the_snapshot(
     many_commits: tuple[Log, list[Record]],
 ) -> None:
     log, records = many_commits

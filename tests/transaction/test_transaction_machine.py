@@ -219,7 +219,7 @@ def test_a_producer_that_goes_on_with_the_last_epoch_gets_the_same_fresh_id_agai
         it.init(known=me)
 
 
-def test_an_id_that_was_forgotten_is_made_for_a_producer_that_goes_on(it: SimCoordinator) -> None:
+def test_an_expired_id_is_created_again_for_a_continuing_producer(it: SimCoordinator) -> None:
     assert producer(it.init(known=(7, 3))) == (100, 0)
 
 
@@ -268,7 +268,7 @@ def test_a_producer_that_was_fenced_stays_fenced(it: SimCoordinator) -> None:
     assert it.value() == before
 
 
-def test_a_producer_with_an_old_epoch_aborts_nobody_s_transaction(it: SimCoordinator) -> None:
+def test_a_producer_with_an_old_epoch_aborts_no_transaction(it: SimCoordinator) -> None:
     old = producer(it.init())
     new = producer(it.init())
     it.add("t-0", new)
