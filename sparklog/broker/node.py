@@ -277,7 +277,7 @@ class Broker:
 
     def _set_dir_offline(self, path: str, why: str) -> None:
         self.services.replicas.set_dir_offline(path, why)
-        self.services.registration.tell_of_failed_disk()
+        self.services.registration.report_failed_disk()
 
     def _lost_store(self) -> None:
         self._has_left = True  # no controller could elect other leaders

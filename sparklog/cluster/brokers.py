@@ -161,7 +161,7 @@ async def register_when_free(
         await asyncio.sleep(min(RETRY_S, timeout_ms / 1000))
 
 
-def tell_of_failed_disk(store: Store, broker_id: int) -> None:
+def report_failed_disk(store: Store, broker_id: int) -> None:
     """Write a notice: the controller then asks the broker which of its replicas still work."""
     ensure_path(store, DISK_EVENTS)
     data = encode_json({"version": 1, "broker": broker_id, "event": 1})

@@ -343,7 +343,7 @@ class MemoryStore:
         with self._tree.lock:
             if self._is_connected:
                 self._is_connected = False
-                self._tell(partial(self._announce, SessionState.SUSPENDED))
+                self._schedule(partial(self._announce, SessionState.SUSPENDED))
 
     def reconnect(self) -> None:
         """Restore the connection: missed watches are called; if the session has ended, another begins."""
@@ -352,9 +352,9 @@ class MemoryStore:
                 return
             self._is_connected = True
             if not self._tree.has_session(self._session_id):
-                self._tell(self._begin_again)
+                self._schedule(self._begin_again)
                 return
-            self._tell(partial(self._announce, SessionState.CONNECTED))
+            self._schedule(partial(self._announce, SessionState.CONNECTED))
             self._call(self._missed)
             self._missed = []
 
@@ -377,7 +377,7 @@ class MemoryStore:
     def session_ended(self) -> None:
         """Take the tree's report that the session has ended."""
         if self._is_connected:
-            self._tell(self._begin_again)
+            self._schedule(self._begin_again)
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -407,9 +407,9 @@ class MemoryStore:
 
     def _call(self, calls: Iterable[WatchCall]) -> None:
         for watch, path in calls:
-            self._tell(partial(watch, path))
+            self._schedule(partial(watch, path))
 
-    def _tell(self, work: Work) -> None:
+    def _schedule(self, work: Work) -> None:
         if not self._is_over:
             self._due.append(work)
             self._call_soon(self._deliver)

@@ -281,7 +281,7 @@ class SqliteStore:
                 with self._exclusively(is_patient=True), self._tree.writing():
                     self._session_id = self._tree.begin_session(self._timeout_ms)
             finally:
-                self._tell_of_expiry()
+                self._expire()
             self._become(SessionState.CONNECTED)
         except StoreError as error:
             if self._is_closed:
@@ -290,7 +290,7 @@ class SqliteStore:
             if self._state is SessionState.CONNECTED:
                 self._become(SessionState.SUSPENDED)
 
-    def _tell_of_expiry(self) -> None:
+    def _expire(self) -> None:
         if self._state is not SessionState.EXPIRED:
             self._become(SessionState.EXPIRED)
             with self._lock:

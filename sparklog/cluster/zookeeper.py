@@ -279,7 +279,7 @@ class ZookeeperStore:
             if self._client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):
                 threading.Thread(target=self._log_in_again, name="zookeeper-login", daemon=True).start()
         if not is_first:
-            self._client.handler.dispatch_callback(Callback("session", self._tell, (_STATES[state],)))
+            self._client.handler.dispatch_callback(Callback("session", self._call_listeners, (_STATES[state],)))
 
     def _log_in_again(self) -> None:
         logger.warning("%s has refused the login of zookeeper.sasl.jaas.config, or ended during it", self._hosts)
@@ -288,7 +288,7 @@ class ZookeeperStore:
                 if not self._closing.is_set():
                     self._client.start_async()
 
-    def _tell(self, state: SessionState) -> None:
+    def _call_listeners(self, state: SessionState) -> None:
         for listener in self._listeners:
             _carry_out(partial(listener, state))
         if state is not SessionState.SUSPENDED:

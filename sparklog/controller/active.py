@@ -48,7 +48,7 @@ class ActiveController:
         numbers: Iterator[int],
         note: HistoryRecorder,
         is_own_store: Callable[[], bool],
-        tell: Callable[[StoreEvent], None],
+        report: Callable[[StoreEvent], None],
         listener: ChannelListener,
     ) -> None:
         context = ControllerContext(epoch=elected.epoch, epoch_version=elected.epoch_version)
@@ -63,7 +63,7 @@ class ActiveController:
             context=context,
             store=fenced,
             topic_store=TopicStore(store, config.topic_defaults),
-            watches=StoreWatches(tell),
+            watches=StoreWatches(report),
             channels=channels,
             outbox=outbox,
             partitions=PartitionStateMachine(

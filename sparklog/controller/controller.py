@@ -298,7 +298,7 @@ class Controller:
             numbers=self._numbers,
             note=self._note,
             is_own_store=self._is_own_store,
-            tell=self._put,
+            report=self._put,
             listener=self,
         )
         for operation in self._active.operations:

@@ -62,7 +62,7 @@ class TopicDeletion(ControllerOperation):
         self._marked |= marked & there
         await self.resume()
 
-    async def topics_gone(self, topics: Collection[str]) -> None:
+    async def topics_deleted(self, topics: Collection[str]) -> None:
         self._marked.difference_update(topics)
 
     async def brokers_came(self, brokers: Collection[int]) -> None:

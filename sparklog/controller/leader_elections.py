@@ -72,7 +72,7 @@ class LeaderElections(ControllerOperation):
             answers[name] = errors.get(name) or self._context.leadership[name].leader
         return answers
 
-    async def asked_in_store(self) -> None:
+    async def store_requests_changed(self) -> None:
         """Hold the elections of /admin/preferred_replica_election, if it exists, and delete it."""
         node = await self._store.read(_read)
         if node is None:

@@ -32,7 +32,7 @@ class ControllerOperation:
     async def topics_marked(self, topics: Collection[str]) -> None:
         """Handle all topics in `/admin/delete_topics`; some may be in deletion already, or not exist."""
 
-    async def topics_gone(self, topics: Collection[str]) -> None:
+    async def topics_deleted(self, topics: Collection[str]) -> None:
         """Handle topics that another writer has deleted from the store; the context has them no longer."""
 
     async def isr_changed(self, names: Collection[TopicPartition]) -> None:
@@ -41,7 +41,7 @@ class ControllerOperation:
     async def replicas_stopped(self, broker_id: int, errors: Mapping[TopicPartition, KafkaError | None]) -> None:
         """Handle an answer to StopReplica with deletion; None instead of an error: the replica is deleted."""
 
-    async def asked_in_store(self) -> None:
+    async def store_requests_changed(self) -> None:
         """Handle a change of `/admin/reassign_partitions` or `/admin/preferred_replica_election`."""
 
     async def tick(self) -> None:

@@ -165,7 +165,7 @@ class Reassignments(ControllerOperation):
                 await self._begin(name, assignment)
         return answers
 
-    async def asked_in_store(self) -> None:
+    async def store_requests_changed(self) -> None:
         """Begin the moves in /admin/reassign_partitions, if it exists; remove refused moves from the node."""
         node = await self._store.read(find_node, REASSIGN_PARTITIONS)
         if node is None:

@@ -68,7 +68,7 @@ class StoreChangeHandlers:
             for name, assignment in topics.read.items()
             if context.topic_ids.get(name, assignment.topic_id) != assignment.topic_id
         }
-        await self._forget(sorted(await self._surely_gone(context.topic_ids.keys() - topics.names) | replaced))
+        await self._forget(sorted(await self._confirm_deleted(context.topic_ids.keys() - topics.names) | replaced))
         added: list[TopicPartition] = []
         for name, assignment in topics.read.items():
             if name not in context.topic_ids:
@@ -144,7 +144,7 @@ class StoreChangeHandlers:
         ]
         await self._dependencies.partitions.move(waiting, PartitionState.ONLINE)
 
-    async def _surely_gone(self, missing: Collection[str]) -> set[str]:
+    async def _confirm_deleted(self, missing: Collection[str]) -> set[str]:
         """Return the missing topics that can be forgotten; schedule another check of the others.
 
         Raises StoreError if the store has lost everything.
@@ -171,7 +171,7 @@ class StoreChangeHandlers:
         self._dependencies.outbox.update_metadata(topics)
         self._dependencies.outbox.flush()
         for operation in self._operations:
-            await operation.topics_gone(topics)
+            await operation.topics_deleted(topics)
 
     async def deletions_asked(self) -> None:
         """Pass all topics with a deletion request to the operations."""
@@ -275,4 +275,4 @@ class StoreChangeHandlers:
         """Have the operations read the requests that older tools leave in the store."""
         await self._dependencies.store.read(watch_requests, self._dependencies.watches)
         for operation in self._operations:
-            await operation.asked_in_store()
+            await operation.store_requests_changed()

@@ -43,8 +43,8 @@ class StoreEvent(Enum):
 class StoreWatches:
     """The watches of one controller. They are set in threads, and report on the event loop."""
 
-    def __init__(self, tell: Callable[[StoreEvent], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[StoreEvent], None]) -> None:
+        self._report = report
         self._loop = asyncio.get_running_loop()
         self._set: set[str] = set()
         self._is_closed = False
@@ -88,7 +88,7 @@ class StoreWatches:
 
         def report() -> None:
             if not self._is_closed:
-                self._tell(event)
+                self._report(event)
 
         self._loop.call_later(delay_s, report)
 
@@ -99,4 +99,4 @@ class StoreWatches:
     def _called(self, path: str, event: StoreEvent) -> None:
         if not self._is_closed:
             self._set.discard(path)
-            self._tell(event)
+            self._report(event)

@@ -168,7 +168,7 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         RebalanceInProgress.
         """
         if self.state is DEAD:
-            raise _gone(self.group_id)
+            raise _deleted_group(self.group_id)
         in_transaction = isinstance(request, TxnOffsetCommit)
         if request.generation_or_epoch < 0 and self.state is EMPTY:
             return
@@ -245,7 +245,7 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
     def check_alive(self) -> None:
         """Raise CoordinatorNotAvailable if the group is dead, so that the client looks for its coordinator again."""
         if self.state is DEAD:
-            raise _gone(self.group_id)
+            raise _deleted_group(self.group_id)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
         """Raise UnknownMemberId, or FencedInstanceId if another member has taken the instance id."""
@@ -462,5 +462,5 @@ def _read_topics(metadata: bytes) -> Iterable[str]:
     return found["topics"] or ()
 
 
-def _gone(group_id: str) -> CoordinatorNotAvailable:
+def _deleted_group(group_id: str) -> CoordinatorNotAvailable:
     return CoordinatorNotAvailable(f"group {group_id!r} was deleted: look for its coordinator again")

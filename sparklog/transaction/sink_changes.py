@@ -106,7 +106,7 @@ def run_by(sink: SinkValue, run_id: str) -> SinkValue:
     return replace(sink, run_id=run_id, former_run_ids=former[-MOST_FORMER_RUNS:])
 
 
-def given_up(value: TransactionValue) -> TransactionValue:
+def without_run(value: TransactionValue) -> TransactionValue:
     """End the present run, while no batch is open."""
     return replace(value, sink=run_by(sink_of(value), NO_RUN))
 

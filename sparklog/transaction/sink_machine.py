@@ -64,10 +64,10 @@ from sparklog.transaction.sink_changes import (
     committing,
     ended,
     enrolled,
-    given_up,
     joined,
     markers_of_batch,
     sink_of,
+    without_run,
 )
 from sparklog.transaction.sink_requests import (
     AbortBatch,
@@ -255,7 +255,7 @@ class SinkMachine:
         if is_open(value, request):
             self._end(name, aborting(value, self._taken.get(name), now_ms, NO_RUN), work)
         elif state_of(value) is not ONGOING:
-            self._change(name, given_up(value), work)
+            self._change(name, without_run(value), work)
         return work.decide(AbortBatchResponse())
 
     def reset(self, request: ResetSink, now_ms: int) -> Decision[TransactionRecord, ResetSinkResponse]:

@@ -77,7 +77,7 @@ async def handle(
     context = follower_fetches.sessions.begin(
         session_id=request.session_id,
         epoch=request.session_epoch,
-        asked=[_asked(part) for part in request.partitions],
+        asked=[_partition_fetch(part) for part in request.partitions],
         forgotten=[_key(part) for part in request.forgotten],
         uses_topic_ids=True,
         now_ms=clock.monotonic_ms(),
@@ -88,18 +88,20 @@ async def handle(
     fetch.count()
     found = fetch.read()
     if not fetch.is_enough(found):
-        asked = fetch.asked()
-        await follower_fetches.waiting.watch(asked, lambda name: fetch.changed(asked[name]) or None, fetch.max_wait_ms)
+        pairs = fetch.pairs_by_name()
+        await follower_fetches.waiting.watch(pairs, lambda name: fetch.changed(pairs[name]) or None, fetch.max_wait_ms)
         found = fetch.read()
-    session_id, told = follower_fetches.sessions.end(context, found, clock.monotonic_ms())
-    return ReplicaFetchResponse(session_id=session_id, partitions=tuple([await fetch.answer(part) for part in told]))
+    session_id, returned = follower_fetches.sessions.end(context, found, clock.monotonic_ms())
+    return ReplicaFetchResponse(
+        session_id=session_id, partitions=tuple([await fetch.answer(part) for part in returned])
+    )
 
 
 def _key(part: FetchPartition) -> Key:
     return part.topic_id, part.name.partition
 
 
-def _asked(part: FetchPartition) -> PartitionFetch:
+def _partition_fetch(part: FetchPartition) -> PartitionFetch:
     return PartitionFetch(
         topic=part.name.topic,
         partition=part.name.partition,
@@ -147,7 +149,7 @@ class _FollowerFetch:
             except KafkaError:
                 continue  # `read` reports the error
 
-    def asked(self) -> dict[TopicPartition, Pair]:
+    def pairs_by_name(self) -> dict[TopicPartition, Pair]:
         return {
             TopicPartition(part.topic or "", part.partition): (part, cached) for part, cached in self._context.pairs()
         }

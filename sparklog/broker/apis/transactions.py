@@ -175,10 +175,10 @@ class DescribablePartitions:
     async def apply(self, request: DescribeTransactions, access: Access, serve: Serve) -> DescribeTransactionsResponse:
         response: DescribeTransactionsResponse = await serve(request)
         return DescribeTransactionsResponse(
-            transactions=[replace(each, partitions=self._shown(each, access)) for each in response.transactions]
+            transactions=[replace(each, partitions=self._describable(each, access)) for each in response.transactions]
         )
 
-    def _shown(self, found: DescribedTransaction, access: Access) -> Sequence[TopicPartition]:
+    def _describable(self, found: DescribedTransaction, access: Access) -> Sequence[TopicPartition]:
         return [name for name in found.partitions if access.may(AclOperation.DESCRIBE, TOPIC, name.topic)]
 
     def __str__(self) -> str:
