@@ -61,7 +61,7 @@ async def noted(cluster: BrokersOnOneLoop) -> Found:
 
 
 async def until(cluster: BrokersOnOneLoop, is_there: Callable[[dict[str, Any]], bool]) -> Found:
-    """All that is noted, once there is such a record."""
+    """Return all records, once one of them is as wanted."""
     found: Found = []
     async with asyncio.timeout(PATIENCE_S):
         while not any(map(is_there, found)):
@@ -231,7 +231,7 @@ async def test_decisions_of_a_stopping_controller_on_its_own_partitions_are_writ
 
 
 class Keeper:
-    """Implements Peers: takes what it is sent, unless it is to raise something."""
+    """Implements Peers: accepts all records, or raises the given error."""
 
     def __init__(self) -> None:
         self.taken: Found = []

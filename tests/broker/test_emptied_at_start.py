@@ -13,7 +13,7 @@ from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.store import subtree
 
 SURE_S = 0.0123
-"""A time that nothing else waits for."""
+"""A time that no other task sleeps for."""
 
 
 @pytest.fixture(autouse=True)

@@ -41,7 +41,7 @@ def describe(broker: RunningBroker) -> DescribedTransaction:
 
 
 def is_stable(broker: RunningBroker) -> bool:
-    """Whether no transaction is open in the partition."""
+    """Return whether no transaction is open in the partition."""
     replica = broker.node.broker.services.replicas.get(TopicPartition(TOPIC, 0))
     return replica.last_stable_offset == replica.partition.high_watermark
 

@@ -36,14 +36,14 @@ def found(
 
 
 class Client:
-    """Fetches against a cache of sessions, with whatever answers a test gives."""
+    """Fetches against a cache of sessions, with the results that a test gives."""
 
     def __init__(self, slots: int = 10, **limits: int) -> None:
         numbers = itertools.count(1)
         self.sessions = FetchSessions(slots, lambda: next(numbers), **limits)
 
     def fetch(self, session_id, epoch, partitions=(), forget=(), answers=(), now=NOW, by_id=False):
-        """-> what was read, the session's id, and what the client was told."""
+        """Return the partitions read, the session's id, and the partitions in the response."""
         context = self.sessions.begin(
             session_id=session_id, epoch=epoch, asked=partitions, forgotten=[("t", number) for number in forget],
             uses_topic_ids=by_id, now_ms=now,
@@ -229,7 +229,7 @@ def test_without_slots_no_session_is_opened() -> None:
 
 
 class TestActivePartitions:
-    """Sessions that are told of changes: only what may have news is read."""
+    """Sessions that track changes: only partitions that may have news are read."""
 
     def session(self, partitions: int = 3) -> tuple[FetchSessions, int]:
         sessions = FetchSessions(10, lambda: 7, tracks_changes=True)

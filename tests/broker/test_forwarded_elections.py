@@ -17,7 +17,7 @@ from sparklog.cluster.model import BrokerInfo
 
 
 class Controllers:
-    """The other brokers, as far as they are asked for elections."""
+    """The other brokers; they only answer election requests."""
 
     def __init__(self) -> None:
         self.asked: list[TopicPartition] = []

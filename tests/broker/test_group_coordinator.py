@@ -128,7 +128,7 @@ async def test_commits_and_groups_survive_a_restart(started: World) -> None:
 
 @pytest.fixture
 async def loading(started: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[threading.Event]:
-    """A restart after a commit, in which the log is not read before the event is set."""
+    """Restart after a commit; the log is not read before the event is set."""
     await commit(started, 5)
     await started.broker.stop()
     go_on, read = threading.Event(), module.load
@@ -248,7 +248,7 @@ async def test_offsets_are_deleted_with_their_topic(started: World) -> None:
 
 
 async def test_any_number_of_offsets_is_deleted_with_their_topic(started: World) -> None:
-    """Their tombstones are more than one batch may hold."""
+    """Their tombstones exceed the size limit of one batch."""
     groups = started.broker.services.groups
     await started.create("wide", partitions=100)
     offsets = [OffsetToCommit(partition=TopicPartition("wide", number), offset=1) for number in range(100)]
@@ -301,7 +301,7 @@ async def test_an_id_that_is_too_long_for_kafka_is_refused(started: World) -> No
 
 
 async def test_a_group_is_listed_once_it_is_committed(started: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise its first record may be lost, and nobody knows the group any more."""
+    """Otherwise its first record may be lost, and the group with it."""
     await commit(started, 5)
     is_committed = asyncio.Event()
     monkeypatch.setattr(CoordinatorRuntime, "committed", lambda _: is_committed.wait())

@@ -51,7 +51,7 @@ class Services(SimpleNamespace):
 
     @property
     def ways(self) -> dict[str, Any]:
-        """To the controller."""
+        """Calls to the controller."""
         return {"clock": self.clock, "metadata": self.metadata, "peers": self.peers}
 
     async def _call(self, broker: str, request: Any, *, timeout_ms: int) -> Any:
@@ -67,7 +67,7 @@ def left(*names: TopicPartition) -> ControlledShutdownResponse:
 
 
 def simulate(made: Callable[[SimLoop], Services], epoch: int = 7) -> tuple[Services, tuple[TopicPartition, ...], float]:
-    """The services afterwards, what remained, and the seconds that it took."""
+    """Return the services, the partitions still led, and the duration in seconds."""
     loop = SimLoop()
     services = made(loop)
     remaining = loop.run(hand_over_leaderships(epoch, config=services.config, **services.ways))

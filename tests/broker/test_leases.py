@@ -92,7 +92,7 @@ def test_a_repeated_commit_gets_the_kept_answer() -> None:
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Against a model that holds one lease for each log as (id, holder, expiry, uploads, is committing)."""
+    """Leases against a model: one lease for each log, as (id, holder, expiry, uploads, is committing)."""
 
     @initialize()
     def begin_with_none(self) -> None:
@@ -103,7 +103,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.done: set[str] = set()
 
     def entry(self, lease_id: str) -> list | None:
-        """The model's lease that still counts."""
+        """Return the model's lease of the log, if it has not expired."""
         for entry in self.model.values():
             if entry[0] == lease_id and (entry[4] or entry[2] > self.now):
                 return entry

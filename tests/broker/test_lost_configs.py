@@ -158,7 +158,7 @@ async def test_configurations_are_restored_in_a_store_that_has_lost_changes(
 
 
 async def test_restored_leader_epochs_are_above_those_that_clients_have_seen(one: BrokersOnOneLoop, batch) -> None:
-    """Clients believe no older epoch: one without records, of which no log knows, is not gone back behind."""
+    """Clients ignore older epochs, so a new epoch is higher even than one without records, which is in no log."""
     await one.start(1)
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))
@@ -201,7 +201,7 @@ async def test_an_older_store_that_another_had_replaced_is_detected(
 async def test_a_store_may_be_lost_again_before_a_record_has_the_new_leader_epoch(
     one: BrokersOnOneLoop, batch, *, comes_back: bool
 ) -> None:
-    """Or an older one may take its place, which has seen more changes."""
+    """Otherwise an older store with more changes could take its place."""
     await one.start(1)
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))
@@ -222,7 +222,7 @@ async def test_a_store_may_be_lost_again_before_a_record_has_the_new_leader_epoc
 
 
 def give_back(one: BrokersOnOneLoop, nodes: dict[str, bytes]) -> None:
-    """A store with nothing else in it."""
+    """Replace the store by one that has only these nodes."""
     one.lose_store()
     store = MemoryStore(one.tree)
     for path, data in nodes.items():
@@ -230,7 +230,7 @@ def give_back(one: BrokersOnOneLoop, nodes: dict[str, bytes]) -> None:
 
 
 def contents(store: Store, path: str = "/") -> dict[str, bytes]:
-    """All nodes that belong to no session, parents first."""
+    """Return all nodes that belong to no session, parents first."""
     node = store.get(path)
     found = {} if path == "/" or node.owner else {path: node.data}
     for name in store.children(path):
@@ -340,7 +340,7 @@ async def test_a_partition_that_cannot_be_opened_at_the_adoption_is_served_once_
     await one.stop(1)
     one.disk(1).make_dir("/more")
     for number in unreadable:
-        one.disk(1).make_dir(f"/more/t-{number}")  # nobody knows which of the two is right
+        one.disk(1).make_dir(f"/more/t-{number}")  # a second log of the partition
     one.lose_store()
     await one.start(1, log_dirs="/data,/more")
     topic = one.brokers[1].services.metadata.get("t")
@@ -464,7 +464,7 @@ async def test_no_broker_deletes_its_replica_because_the_store_is_an_older_one(t
 
 
 async def test_leader_epochs_that_other_brokers_leapt_to_are_kept(one: BrokersOnOneLoop) -> None:
-    """Broker 3 has no replica. It restores the topic more often than those that have one, and is not there at last."""
+    """Broker 3 has no replica. It restores the topic more often than those that have one, and is missing in the end."""
     for broker_id in (1, 2, 3):
         await one.start(broker_id)
     await one.create("t", [[1, 2]])

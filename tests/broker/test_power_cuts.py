@@ -52,7 +52,7 @@ async def start(fs: MemoryFs, store: Store) -> Broker:
 
 
 async def produce_until_the_power_goes(broker: Broker, chance: random.Random) -> Acknowledged:
-    """What was acknowledged, by partition and offset."""
+    """Return the acknowledged records, by partition and offset."""
     acknowledged: Acknowledged = {}
     for number in range(200):
         partition, value = chance.randrange(PARTITIONS), f"{number}".encode() * chance.randint(1, 60)
@@ -69,7 +69,7 @@ async def produce_until_the_power_goes(broker: Broker, chance: random.Random) ->
 
 
 async def watch(broker: Broker, shown: dict[int, int]) -> None:
-    """Never returns: takes down up to where each partition was shown to consumers."""
+    """Record the end of what consumers can read of each partition; never returns."""
     while True:
         for partition in range(PARTITIONS):
             replica = broker.services.replicas.find(TopicPartition("t", partition))

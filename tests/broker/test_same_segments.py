@@ -21,7 +21,7 @@ Batch = Callable[..., bytearray]
 
 @pytest.fixture
 async def three(batch: Batch) -> AsyncIterator[BrokersOnOneLoop]:
-    """The topic has a batch of 100 bytes and more in each segment."""
+    """Three brokers, and a topic with a batch of at least 100 bytes in each segment."""
     made = BrokersOnOneLoop()
     await made.start(1, 2, 3)
     for broker in made.brokers.values():
@@ -56,7 +56,7 @@ async def until_equal(three: BrokersOnOneLoop) -> None:
 
 
 async def replace_first(three: BrokersOnOneLoop, broker_id: int, count: int) -> None:
-    """Of so many segments, only the last one's batch stays; the log is said to be compacted so far."""
+    """Replace so many segments by one with the last batch only; the log counts as compacted up to its end."""
     broker = three.brokers[broker_id]
     described = (await broker.serve(describe_log.API, describe_log.DescribeLogRequest(partitions=[T0]))).logs[T0]
     sources, epoch = described.closed_segments[:count], described.leader_epoch

@@ -14,7 +14,7 @@ EVERYTHING = {PRODUCE, METADATA, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE
 
 
 class Nickname:
-    """A mechanism of two messages: a greeting, then a name that nobody may have but alice and bob."""
+    """A mechanism of two messages: a greeting, then a name. Only alice and bob are accepted."""
 
     def __init__(self) -> None:
         self.user: str | None = None
@@ -53,7 +53,7 @@ def allowed(authentication: Authentication) -> set[int]:
 
 
 async def log_in(authentication: Authentication, name: bytes) -> int:
-    """How long the session lasts."""
+    """Lifetime of the session."""
     authentication.handshake("NICKNAME")
     await authentication.authenticate(b"hello", nobody)
     return (await authentication.authenticate(name, nobody)).session_lifetime_ms

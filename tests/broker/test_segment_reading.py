@@ -85,12 +85,12 @@ async def test_a_description_keeps_no_file_open(upkeep: Upkeep) -> None:
     assert all(segment.first_timestamp_ms > 0 for segment in log.segments)
     for segment in log.segments:
         assert [piece async for piece in await upkeep.read(log, segment)]
-    # A thread lets go of what it has read a moment after whoever asked has it.
+    # The thread that reads closes its file a moment after the caller has the bytes.
     await until(lambda: not opened(upkeep.world.folder) - before, "no more files are open than before")
 
 
 def opened(folder: str) -> Counter[str]:
-    """How often this process holds the files under a folder open."""
+    """Return the number of open handles of this process by file, for files under a folder."""
     found: Counter[str] = Counter()
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the listing's own

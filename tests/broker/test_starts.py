@@ -59,7 +59,7 @@ async def test_a_store_from_before_there_were_controllers_is_taken_over(one: Bro
 
 
 async def test_the_earliest_offset_has_the_epoch_of_the_record_there(one: BrokersOnOneLoop, batch) -> None:
-    """And not that of who leads now: a reader that begins there would go by an epoch that the record is not of."""
+    """Not the current leader epoch: a reader that begins there would use an epoch that the record does not have."""
     query = list_offsets.PartitionOffsetQuery(topic="t", partition=0, position=list_offsets.EARLIEST)
     epochs = []
     await one.start(1)

@@ -20,7 +20,7 @@ Batch = Callable[..., bytearray]
 
 @pytest.fixture
 async def store(world: Any) -> MemoryStore:
-    """That of a broker that has started and has a topic t."""
+    """The world of a broker that has started and has a topic t."""
     await world.start()
     await world.create("t")
     store = world.broker._startup.store
@@ -74,7 +74,7 @@ async def test_an_isr_change_is_written_once_the_store_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(isr_changes, "TRIES", 1)
-    cluster = BrokersOnOneLoop(replica_lag_time_max_ms="1000000")  # nobody looks for laggards meanwhile
+    cluster = BrokersOnOneLoop(replica_lag_time_max_ms="1000000")  # no leader checks for lagging followers meanwhile
     await cluster.start(3, 1, 2)
     metadata = cluster.brokers[3].services.metadata
     assert await metadata.wait_until(lambda: len(metadata.brokers) == 3, PATIENCE_MS)

@@ -21,7 +21,7 @@ from support.patience import PATIENCE_MS
 
 
 class World:
-    """A guard of a store in memory, and what it did."""
+    """A guard of a store in memory, and its reports."""
 
     def __init__(self) -> None:
         self.tree = MemoryTree()

@@ -41,9 +41,9 @@ def told(replicas: tuple[int, ...], isr: tuple[int, ...], *, is_full: bool = Tru
 
 
 class Broker1:
-    """What broker 1 stops when it is told of a cluster, with these logs.
+    """Broker 1 with these logs, and the replicas that it stops after an update of the cluster's state.
 
-    topic_id: in their folders; None: in none
+    topic_id: the id in their folders; None: they have none
     """
 
     def __init__(
@@ -141,7 +141,7 @@ async def test_strays_that_had_to_stay_are_deleted_once_the_store_is_back() -> N
 
 
 async def test_a_log_without_its_topic_s_id_is_deleted_if_it_is_empty() -> None:
-    """Its broker lost power between the creation of the folder and of the file with the id."""
+    """Its broker lost power between the creations of the folder and of the file with the id."""
     for records in (0, 1):
         broker = Broker1(T0, topic_id=None, records=records)
         await broker.update(told((2, 3), (2,)))

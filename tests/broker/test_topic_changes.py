@@ -13,7 +13,7 @@ from support.patience import PATIENCE_MS, PATIENCE_S
 
 
 class Gate:
-    """Lets one call of a blocking function through when it is told to."""
+    """Blocks one call of a function until the test opens the gate."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
         self.reached = threading.Event()
@@ -29,7 +29,7 @@ class Gate:
 
 
 async def cancel_at(gate: Gate, change: asyncio.Task[object]) -> None:
-    """Cancel whoever asked for the change while its thread is at the gate, then let the thread go on."""
+    """Cancel the task of the change while its thread waits at the gate, then open the gate."""
     assert await asyncio.to_thread(gate.reached.wait, PATIENCE_S)
     change.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -103,7 +103,7 @@ async def test_only_produces_with_flush_messages_wait_for_the_disk(world, batch)
 
 
 async def test_unflushed_records_are_not_served(world, batch) -> None:
-    """A power cut would take it, and something else would come at its offset."""
+    """A power cut could lose it, and another record could get its offset."""
     await world.start()
     await world.create("careful", flush_messages="1")
     world.fs.may_flush.clear()

@@ -69,7 +69,7 @@ def test_the_node_is_that_of_kafka(store: MemoryStore) -> None:
 
 
 class Contested(MemoryStore):
-    """A store in which others are quicker for a while: each attempt to register fails before one succeeds."""
+    """A store in which other brokers write first for a while: attempts to register fail before one succeeds."""
 
     quicker = 0
     attempts = 0

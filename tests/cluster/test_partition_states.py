@@ -96,7 +96,7 @@ def test_more_states_than_go_into_one_transaction(store: MemoryStore) -> None:
 
 
 def test_the_topic_s_node_knows_which_partitions_have_had_a_state(store: MemoryStore) -> None:
-    """So a state that is gone later is no partition that is new."""
+    """Otherwise a lost state would look like a new partition."""
     topics = TopicStore(store, TopicConfig())
     write_states(store, {T1: FIRST}, 0)
     assert topics.load_assignment("t").lost_states("t", read_states(store, [T0, T1])) == []

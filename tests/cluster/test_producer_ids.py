@@ -66,7 +66,7 @@ def test_ids_that_a_lost_store_gave_out_are_not_given_again() -> None:
 
 
 class Contested(SqliteStore):
-    """Somebody else is always quicker."""
+    """A store in which another broker always writes first."""
 
     def set(self, path: str, data: bytes, version: int = -1) -> int:
         raise BadVersion(path)

@@ -120,7 +120,7 @@ def test_a_write_of_an_expired_session_is_refused(open_store: Open) -> None:
 
 
 def children_between_tries(store: SqliteStore) -> list[str]:
-    """Asked again while the store's own thread has its turn with the file, as callers are told at once then."""
+    """Read again while the store's own thread holds the file: calls then fail at once."""
 
     def names() -> list[str] | None:
         with contextlib.suppress(ConnectionLoss):
@@ -153,7 +153,7 @@ def test_a_locked_file_suspends_all_sessions_and_ends_none(open_store: Open, pat
 
 @pytest.mark.slow
 def test_a_session_without_renewals_expires(open_store: Open, path: str) -> None:
-    """As that of a process that was killed, whose file this one finds."""
+    """The session of a killed process, in the file that this process opens."""
     store = open_store(session_timeout_ms=4_000)
     store.create("/e", ephemeral=True)
     left = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_S)
@@ -218,7 +218,7 @@ def test_time_without_renewals_of_the_own_session_counts_little() -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_only_its_owner_can_read_the_file(tmp_path: Path, is_there: bool) -> None:
-    """Users' SCRAM verifiers are in it."""
+    """It has the users' SCRAM verifiers."""
     path = tmp_path / "cluster.sqlite"
     if is_there:
         SqliteStore.open(str(path)).close()

@@ -24,11 +24,11 @@ from support.store_engines import Told
 
 pytestmark = pytest.mark.slow
 LASTING_MS = 60_000
-"""Of sessions that are not to end, however long the machine stands still."""
+"""Time-out of sessions that must not end, even if the machine stalls."""
 ENDING_MS = 4_000
-"""Of those whose end is waited for."""
+"""Time-out of sessions whose end a test waits for."""
 OBSERVING_MS = 12_000
-"""Of the one that sees them end: in SQLite, it looks five times in its own time-out."""
+"""Time-out of the session that sees them end: with SQLite, it looks five times within its own time-out."""
 
 Start = Callable[..., StoreProcess]
 
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer
 
 @pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=pytest.mark.jvm)])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """What names the store: a file, or ZooKeeper's address with a root of its own."""
+    """Return the store's address: a file, or ZooKeeper's address with a root of its own."""
     if request.param == "sqlite":
         return str(tmp_path / "cluster.sqlite")
     return request.getfixturevalue("hosts")

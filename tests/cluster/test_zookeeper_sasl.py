@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(params=[False, True], ids=["closes the connection", "answers with an error"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    """How it refuses a login depends on whether it serves others."""
+    """The refusal of a login depends on whether the server serves clients without one."""
     started = ZooKeeperServer(tmp_path / "zookeeper", users=USERS, needs_login=request.param)
     started.start()
     yield started

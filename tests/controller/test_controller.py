@@ -1,4 +1,4 @@
-"""The controller with brokers that do what they are told: on a store in memory, under virtual time."""
+"""The controller with scripted brokers, on a store in memory, in virtual time."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_broker_that_restarts_at_once_has_lost_its_leaderships_and_its_p
 
 @simulated
 async def test_the_controller_itself_restarts_at_once_and_treats_itself_as_one_that_has_failed() -> None:
-    """Its own log may have lost what its followers have: it cannot go on as leader as if nothing had been."""
+    """Its log may have lost records that its followers have, so it cannot continue as the leader."""
     world = await cluster(topics={"t": THREE})
     world.brokers[1].kill()
     await world.start(1)
@@ -95,7 +95,7 @@ async def test_the_controller_itself_restarts_at_once_and_treats_itself_as_one_t
 
 @simulated
 async def test_of_a_leader_that_is_away_and_a_follower_that_restarted_the_leader_is_waited_for() -> None:
-    """The follower may have lost what it had not flushed; the leader's disk has everything."""
+    """The follower may have lost unflushed records; the leader's disk has all."""
     world = await cluster(topics={"t": [(2, 3)]})
     world.brokers[2].kill()
     world.brokers[3].kill()
@@ -257,7 +257,7 @@ async def test_a_controller_whose_session_expires_is_followed_by_another_and_com
 
 @simulated
 async def test_a_controller_that_does_not_know_that_it_is_deposed_changes_nothing() -> None:
-    """It is cut off from the store, another is elected and moves a leadership; then it acts on what it knows."""
+    """It loses the store, another controller is elected and moves a leadership; the first acts on its old state."""
     world = await cluster(topics={"t": THREE})
     zombie = world.brokers[1].controller._active
     assert zombie is not None

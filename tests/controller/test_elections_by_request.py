@@ -18,7 +18,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 async def cluster_of(brokers: int, *replicas: tuple[int, ...], **settings: object) -> ScriptedCluster:
-    """With the topic t."""
+    """Return a cluster with the topic t."""
     cluster = ScriptedCluster(**settings)
     await cluster.start(*range(1, brokers + 1))
     await cluster.create("t", *replicas)

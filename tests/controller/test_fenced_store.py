@@ -14,7 +14,7 @@ from sparklog.controller.fenced_store import MAX_DELETIONS, FencedStore
 
 
 class CountingStore(MemoryStore):
-    """Remembers how many operations its transactions had."""
+    """Records the number of operations of each transaction."""
 
     def __init__(self, tree: MemoryTree) -> None:
         super().__init__(tree)

@@ -29,7 +29,7 @@ OVERRIDES = {"cleanup.policy": "compact", "retention.ms": "-1", "min.insync.repl
 
 
 class Told:
-    """An outbox, and what it sends."""
+    """An outbox, and the requests that it sends."""
 
     def __init__(self, topics: dict[str, int], *, first_number: int = 1) -> None:
         self.context = ControllerContext(epoch=1, epoch_version=1)
@@ -61,7 +61,7 @@ class Told:
             self.sent.append(request)
 
     def whole_state(self) -> list[Any]:
-        """What a broker is told when it registers."""
+        """Return the requests to a broker that registers."""
         self.sent.clear()
         self.outbox.send_full_state(BROKER)
         self.outbox.flush()

@@ -19,7 +19,7 @@ some = st.frozensets(brokers)
 
 @st.composite
 def partitions(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Replicas, and those of them that are in sync, in another order."""
+    """Replicas, and the in-sync ones of them in another order."""
     replicas = draw(replicas_of)
     isr = draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True).map(tuple))
     return replicas, isr

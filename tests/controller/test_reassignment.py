@@ -21,7 +21,7 @@ MAX_WRITES = 60
 
 
 async def cluster_of(brokers: int, *replicas: tuple[int, ...]) -> ScriptedCluster:
-    """With the topic t."""
+    """Return a cluster with the topic t."""
     cluster = ScriptedCluster()
     await cluster.start(*range(1, brokers + 1))
     await cluster.create("t", *(replicas or ((1, 2, 3),)))
@@ -143,7 +143,7 @@ def test_a_move_can_be_sent_elsewhere_on_its_way() -> None:
 
 
 def test_a_cancellation_that_would_lose_records_is_refused() -> None:
-    """Everybody else died and left the ISR: to go back would lose what was acknowledged since."""
+    """All other replicas died and left the ISR: a cancellation would lose records acknowledged since."""
 
     async def test() -> None:
         cluster = await cluster_of(5, (1, 2))
@@ -167,7 +167,7 @@ def test_a_cancellation_that_would_lose_records_is_refused() -> None:
 
 
 def test_the_only_in_sync_replica_keeps_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last other one leaves the ISR while the move is being cancelled."""
+    """The last original replica leaves the ISR during the cancellation."""
 
     async def test() -> None:
         cluster = await cluster_of(5, (1, 2))
@@ -356,7 +356,7 @@ def test_whichever_write_fails_the_move_is_completed(failure: Failure) -> None:
 @pytest.mark.parametrize("failure", Failure)
 @pytest.mark.parametrize("target", [None, (1, 6)], ids=["cancelled", "sent elsewhere"])
 def test_whichever_write_fails_dropped_replicas_leave_the_isr(failure: Failure, target: tuple[int, ...] | None) -> None:
-    """Whoever is in sync and no replica has no log soon: acks=all would wait for it."""
+    """A dropped replica's log is deleted: in the ISR, acks=all would wait for it."""
 
     async def run(number: int) -> int:
         cluster = await cluster_of(6, (1, 2))
@@ -387,7 +387,7 @@ def test_whichever_write_fails_dropped_replicas_leave_the_isr(failure: Failure, 
 
 
 def each_write_fails(run: Callable[[int], Awaitable[int]], *, more_than: int) -> None:
-    """One simulated run for each write of controllers, by its number from 1 on; it returns how many there were."""
+    """Simulate one run for each write of controllers, by its number from 1 on; a run returns the number of writes."""
     for number in itertools.count(1):
         assert number < MAX_WRITES
         ended = []

@@ -40,7 +40,7 @@ def in_store(world: MachinesWorld, name: TopicPartition = T0) -> Leadership:
 
 
 def leader_writes(world: MachinesWorld, isr: tuple[int, ...], name: TopicPartition = T0) -> None:
-    """The leader changes the ISR, and the controller has not heard of it."""
+    """Change the ISR as the leader does, unknown to the controller."""
     write_states(world.store, {name: structs.replace(in_store(world, name), isr=isr)}, world.context.epoch_version)
 
 
@@ -156,7 +156,7 @@ async def test_a_replica_is_deleted_step_by_step_and_then_not_assigned_any_more(
 
 @simulated
 async def test_a_partition_whose_state_the_store_has_lost_does_not_count_as_new() -> None:
-    """It would get another leader in a leader epoch that it has had."""
+    """It would get another leader in a leader epoch that was used before."""
     world = await led([(2, 1)])
     known = world.context.leadership[T0]
     world.store.delete(state_path(*T0))

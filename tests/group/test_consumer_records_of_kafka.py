@@ -62,7 +62,7 @@ def test_the_same_events_write_the_same_records(written_by_kafka: list[Coordinat
 
 
 def comparable(record: CoordinatorRecord) -> CoordinatorRecord:
-    """Without the hash, the time, and the order of topics: Kafka's is that of a hash map."""
+    """Return the records without the hash, the time, and the order of topics, which is a hash map's in Kafka."""
     value = record.value
     if isinstance(value, ConsumerGroupValue):
         value = replace(value, metadata_hash=bool(value.metadata_hash))

@@ -66,7 +66,7 @@ class Group:
 
 
 class Classic:
-    """A member of the classic protocol that assigns by range, cooperatively: it says what it owns, and keeps it."""
+    """A member of the classic protocol with a cooperative range assignor; it reports its partitions and keeps them."""
 
     def __init__(self, group, name, *, user_data=None, protocol="range", static=None):
         self.group, self.name = group, name

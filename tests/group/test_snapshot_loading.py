@@ -33,7 +33,7 @@ TOPIC_ID = TOPICS.find(TOPIC).topic_id
 
 
 class History:
-    """What a coordinator writes, event by event: a list of batches of records."""
+    """The records that a coordinator writes: one batch for each event."""
 
     def __init__(self) -> None:
         self.batches: list[list[CoordinatorRecord]] = []
@@ -53,7 +53,7 @@ class History:
             self.batches.append([CoordinatorRecord(_offset_key(group, partition))])
 
     def rebalance(self, group: str, members: int, _: int) -> None:
-        """Of a classic group; without members it is empty."""
+        """Write the metadata of a classic group; without members it is empty."""
         if group in self._epochs:
             return
         generation = self._classic[group] = self._classic.get(group, 0) + 1
@@ -65,7 +65,7 @@ class History:
         self.batches.append([CoordinatorRecord(kinds.GroupKey(group_id=group), value)])
 
     def join_or_change(self, group: str, member: int, _: int) -> None:
-        """Of a group of the new protocol."""
+        """Write the records of a group of the new protocol."""
         records = [CoordinatorRecord(kinds.GroupKey(group_id=group))] if self._classic.pop(group, None) else []
         epoch = self._epochs[group] = self._epochs.get(group, 0) + 1
         name = f"m{member}"
@@ -261,7 +261,7 @@ def test_a_snapshot_that_is_damaged_is_not_used(caplog: pytest.LogCaptureFixture
 def test_a_tombstone_that_compaction_has_removed_above_the_snapshot_stays_obeyed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What was deleted may not live again: with a compacted tail, the snapshot is not used."""
+    """Deleted values must stay deleted: with a compacted tail, the snapshot is not used."""
     caplog.set_level(logging.INFO)
 
     shard, read = loaded(log_without_a_tombstone(), 4)

@@ -22,7 +22,7 @@ PRECEDENCE: list[dict[str, str | None]] = [
     {"client-id": "etl"},
     {"client-id": None},
 ]
-"""As in the documentation of Kafka: the first of these that has a quota applies."""
+"""Kafka's documented order: the first of these that has a quota applies."""
 HOUR_S = 3600.0
 
 

@@ -59,7 +59,7 @@ def commit(it: SimSinks, batch: int, run: str = "run") -> Producer:
 
 
 def outcomes(it: SimSinks) -> dict[Producer, tuple[bool, str]]:
-    """The markers that are to be sent, by producer: commit or abort, and where."""
+    """Return the markers to send, by producer: commit or abort, and the partitions."""
     return {
         (each.producer_id, each.producer_epoch): (each.is_commit, " ".join(map(str, each.partitions)))
         for effect in it.markers
@@ -325,7 +325,7 @@ def test_attempts_join_while_others_are_being_written(it: SimSinks) -> None:
 
 
 def test_a_batch_costs_three_records_whatever_the_number_of_its_tasks(it: SimSinks) -> None:
-    """From the second batch on; the first one has to find out how many producers and which partitions it needs."""
+    """From the second batch on; the first one does not know yet how many producers and which partitions it needs."""
 
     def batch(number: int) -> int:
         before = len(it.log)
