@@ -25,12 +25,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation(Generic[Request, Response]):
-    """A handler with the services it uses. One that is no `Api` is a step of a request, for a listener to ask."""
+    """A handler and the services it uses. An operation that is no `Api` is one step of a listener's request."""
 
     handle: Callable[Concatenate[Request, ...], Awaitable[Response]] | Callable[..., Handler[Request, Response]]
     """A function, or a class whose instances take the request."""
     rights: tuple[Right, ...]
-    """What a client must have a right to, checked in this order; empty: everybody may ask."""
+    """The rights that a client needs, checked in this order; empty: none."""
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -51,15 +51,15 @@ class Api(Operation[Request, Response]):
 
     name: str
     summary: str = ""
-    """What it does, for the reference; empty: the first sentence of the handler's file says so."""
+    """What the API does, for the reference; empty: the first sentence of the handler's module."""
     key: int | None = None
     """The API's key in Kafka's protocol; None: served over gRPC only."""
     versions: tuple[int, int] = (0, -1)
     """The first and last version of Kafka's message served; an empty range without a key."""
     cached_by: Callable[..., int] | None = None
-    """Returns the generation of all that answers follow from beside the request; its parameters are services, as the
-    handler's are. While it returns the same, listeners may send the bytes of an answer without errors again. None: no
-    answer is kept."""
+    """Returns the generation of all state that answers depend on; its parameters are services, as the handler's. While
+    the generation is the same, listeners may send the bytes of an answer without errors again. None: answers are not
+    cached."""
 
 
 class ApiVersion(NamedTuple):

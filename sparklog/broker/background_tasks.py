@@ -1,6 +1,6 @@
-"""The periodic work of a running broker: its intervals, and what it calls.
+"""The periodic tasks of a running broker, and their intervals.
 
-The event loop never waits for a disk: flushes, checkpoints, retention and file deletions run in threads.
+Flushes, checkpoints, retention and file deletions run in threads: the event loop never waits for a disk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEASE_INTERVAL_MS = 1_000
 ROOM_INTERVAL_MS = 1_000
 LOOP_DELAY_INTERVAL_MS = 20
 REPLICAS_AT_ONCE = 500
-"""Of which work on each takes a millisecond."""
+"""Replicas that a task looks at in one turn of the event loop: about a millisecond of work."""
 
 
 def start(schedule: PeriodicTasks, services: Services, loop_delay: LoopDelay) -> None:
@@ -41,9 +41,9 @@ def start(schedule: PeriodicTasks, services: Services, loop_delay: LoopDelay) ->
         "looking for lagging replicas",
         partial(_in_turns, services, services.replicas.shrink_isr),
     )
-    every(MOVES_INTERVAL_MS, "moving replicas between log directories", services.move_work.run)
+    every(MOVES_INTERVAL_MS, "moving replicas between log directories", services.replica_mover.run)
     every(LEASE_INTERVAL_MS, "ending leases", services.replacements.expire)
-    every(STRAYS_INTERVAL_MS, "deleting stray replicas", services.strays.delete_if_owed)
+    every(STRAYS_INTERVAL_MS, "deleting stray replicas", services.strays.delete_pending)
     every(config.offsets_retention_check_interval_ms, "expiring offsets", services.groups.expire)
     every(
         config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
@@ -91,7 +91,7 @@ def _start_log_tasks(schedule: PeriodicTasks, services: Services) -> None:
 
 
 async def _in_turns(services: Services, do: Callable[[Sequence[Replica]], None]) -> None:
-    """Do it for few replicas at a time: a broker may have ten thousand. Other tasks run in between."""
+    """Call `do` for REPLICAS_AT_ONCE replicas at a time: a broker may have ten thousand. Other tasks run in between."""
     some: Iterable[Sequence[Replica]] = of_many(list(services.replicas), REPLICAS_AT_ONCE)
     for number, each in enumerate(some):
         if number:

@@ -1,4 +1,4 @@
-"""Requests of clients: what they have a right to is served, the rest is refused."""
+"""Requests of clients, with the check of their rights: the allowed part is served, the rest is refused."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Response = TypeVar("Response")
 
 
 class Caller(Protocol):
-    """Whoever makes a request."""
+    """The sender of a request."""
 
     @property
     def subject(self) -> Subject:
-        """The client whose rights count."""
+        """The client whose rights are checked."""
         ...
 
 
 class ClientRequests:
-    """The requests of one broker's clients. A broker without an authorizer serves everything to everybody."""
+    """Serves the requests of one broker's clients. Without an authorizer, every client has all rights."""
 
     def __init__(
         self,
@@ -38,19 +38,19 @@ class ClientRequests:
         *,
         has_authorizer: bool,
     ) -> None:
-        """serve: handles a request, and counts it. is_ready: set once the broker serves clients, or stops"""
+        """serve: handles and counts a request. is_ready: set once the broker serves clients, or stops"""
         self._serve = serve
         self._metrics = metrics
         self._is_ready = is_ready
         self._has_authorizer = has_authorizer
         self._accesses: Accesses | None = None
 
-    def decide_by(self, accesses: Accesses) -> None:
-        """Decide by these accesses, if there is an authorizer, now that the broker has joined its cluster."""
+    def set_accesses(self, accesses: Accesses) -> None:
+        """Check rights with `accesses`, if there is an authorizer. Called once the broker has joined its cluster."""
         self._accesses = accesses if self._has_authorizer else None
 
     def serve(self, api: Api[Request, Response], request: Request, caller: Caller) -> Awaitable[Response]:
-        """Return the response to what the client has a right to. Raises KafkaError if the whole request is refused."""
+        """Return the response to the allowed part. Raises KafkaError if the whole request is refused."""
         if self._has_authorizer and not (
             self._accesses is not None and self._accesses.admit(api.rights, request, caller.subject)
         ):
@@ -64,14 +64,16 @@ class ClientRequests:
         request: Request,
         caller: Caller,
     ) -> Response:
-        """Pass to `serve` what the client has a right to, and return the response with errors for the rest."""
+        """Pass the allowed part of a request to `serve`, and return the response with errors for the rest."""
         access = await self.access(caller)
         if access is None:
             return await serve(request)
         asked = _CheckedRequest(serve)
         started = asyncio.get_running_loop().time()
         try:
-            response: Response = await apply(operation.rights, request, access.telling(asked.note_empty), asked.serve)
+            response: Response = await apply(
+                operation.rights, request, access.with_callback(asked.note_empty), asked.serve
+            )
         except KafkaError:
             if not asked.is_served:
                 self.count_refused(operation, asyncio.get_running_loop().time() - started)
@@ -83,7 +85,7 @@ class ClientRequests:
         return response
 
     def count_refused(self, operation: Operation[Any, Any], seconds: float | None = None) -> None:
-        """Count a request of a client that has a right to no part of it; a step of a request is not counted.
+        """Count a request of which the client has a right to no part; steps of requests are not counted.
 
         seconds: how long the request took; None: the request is counted where it is served
         """
@@ -95,7 +97,7 @@ class ClientRequests:
 
     def operations(self, resource_type: AclResourceType, name: str, caller: Caller) -> Sequence[AclOperation]:
         """Return what a client may do with a resource that it may describe (KIP-430)."""
-        if self._accesses is None:  # without an authorizer: with one, it has been asked about this request before
+        if self._accesses is None:  # no authorizer: with one, `access` has waited for `set_accesses`
             return OPERATIONS[resource_type]
         return self._accesses.of(caller.subject).operations(resource_type, name)
 
@@ -115,13 +117,13 @@ class ClientRequests:
 
 
 class _CheckedRequest(Generic[Request, Response]):
-    """A request whose rights are being checked, and what became of it."""
+    """The outcome of a request whose rights are checked."""
 
     def __init__(self, serve: Handler[Request, Response]) -> None:
         self._serve = serve
         self.is_served = False
         self.is_empty = False
-        """Whether the client had a right to none of its elements."""
+        """Whether the client has a right to none of the request's elements."""
 
     async def serve(self, request: Request) -> Response:
         self.is_served = True

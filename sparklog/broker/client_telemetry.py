@@ -1,11 +1,11 @@
-"""The metrics that clients push: who may push what and when, and the newest values of each client (KIP-714).
+"""The metrics that clients push (KIP-714): subscriptions, push intervals, and the newest values of each client.
 
-- A client asks for its subscriptions, then pushes once in each interval to a broker that it is connected to. Requests
-  that come earlier are refused, as by org.apache.kafka.server.ClientMetricsManager.
+- A client asks for its subscription, then pushes once in each interval to a broker that it is connected to. Earlier
+  requests are refused, as by org.apache.kafka.server.ClientMetricsManager.
 - When subscriptions change, the next push of a client gets UNKNOWN_SUBSCRIPTION_ID, and the client asks again.
-- The values of a client that is silent for three intervals (at least five minutes) are forgotten. Those of the client
-  that has pushed least recently are, too, where all clients together have more than MAX_SERIES of them.
-- Used on the event loop. Only `pushed` may be read from other threads.
+- The values of a client that is silent for three intervals (at least five minutes) are dropped. If all clients together
+  have more than MAX_SERIES values, those of the client that pushed least recently are dropped.
+- Used on the event loop. Only `pushed` may be called from other threads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sparklog.base.errors import (
 from sparklog.broker.otlp_metrics import Point
 
 MAX_INSTANCES = 16_384
-"""Clients that are remembered, as in Kafka; the one that has asked least recently is forgotten."""
+"""Maximum number of clients with a state, as in Kafka; the one that asked least recently is dropped."""
 MAX_SERIES, MAX_SERIES_OF_CLIENT = 10_000, 1_000
 SILENT_INTERVALS = 3
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class PushedMetrics(Struct, frozen=True, kw_only=True):
 
 
 class TelemetrySubscription(NamedTuple):
-    """What a client is told."""
+    """A client's subscription, as the client gets it."""
 
     instance_id: UUID
     subscription_id: int
@@ -78,24 +78,24 @@ class _ClientMetricsInstance:
         self.subscription = subscription
         self.generation = generation
         self.error = error
-        """How the last request was refused."""
+        """The error of the last request, if it was refused."""
         self.asked_ms: int | None = None
-        """When it made the last request that was in time."""
+        """Time of the last request that was in time."""
         self.has_asked = False
-        """Whether it has asked for its subscriptions since its last push."""
+        """Whether the client has asked for its subscription since its last push."""
         self.is_over = False
         """Whether the client has pushed for the last time."""
         self.forget_at_ms = 0
 
     def may_get(self, now_ms: int) -> bool:
-        """Count the request, and return whether it is in time. After these errors a client has to ask at once."""
+        """Count a request for the subscription, and return whether it is in time: at any time after these errors."""
         if self.error not in (UnknownSubscriptionId, UnsupportedCompressionType) and not self._is_due(now_ms):
             return False
         self.asked_ms, self.has_asked = now_ms, True
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """Do the same with a push: the first one after the subscriptions were asked for is always in time."""
+        """Count a push, and return whether it is in time: the first push after a request for the subscription is."""
         if not self.has_asked and not self._is_due(now_ms):
             return False
         self.asked_ms, self.has_asked = now_ms, False
@@ -116,10 +116,10 @@ class ClientTelemetry:
         self._pushed: dict[UUID, PushedMetrics] = {}  # the one that pushed least recently first
         self._series = 0
         self.dropped = 0
-        """Values that were not kept, because of the limits."""
+        """Number of values dropped because of the limits."""
 
     def set_subscriptions(self, configs: ClientMetricsConfigs) -> None:
-        """Apply all subscriptions of the cluster from now on. One that is not valid is left out, with a warning."""
+        """Replace the cluster's subscriptions. Invalid ones are left out, with a warning."""
         found = []
         for name, config in configs.items():
             try:
@@ -135,9 +135,9 @@ class ClientTelemetry:
         return self._subscriptions
 
     def subscribe(self, instance_id: UUID | None, client: ClientInstance, now_ms: int) -> TelemetrySubscription:
-        """Return what a client is to push. instance_id: None for a new client
+        """Return a client's subscription. instance_id: None for a new client
 
-        Raises ThrottlingQuotaExceeded if it asks too early.
+        Raises ThrottlingQuotaExceeded if the client asks too early.
         """
         known = instance_id or self._new_id()
         instance = self._instance(known, client, now_ms)
@@ -156,10 +156,10 @@ class ClientTelemetry:
         check: Callable[[], None],
         is_last: bool,
     ) -> None:
-        """Admit a push. check: raises if its metrics are not acceptable
+        """Admit a push. check: raises if the metrics are not acceptable
 
         Raises InvalidRequest without an id or after the last push, ThrottlingQuotaExceeded if the client pushes too
-        early, UnknownSubscriptionId if it is to push something else, and what `check` raises.
+        early, UnknownSubscriptionId for another subscription than the client's, and what `check` raises.
         """
         if instance_id is None or instance_id.int <= 1:  # Kafka's reserved ids
             raise InvalidRequest(f"client {client.client_id!r} pushes without an instance id")
@@ -178,14 +178,14 @@ class ClientTelemetry:
         instance.error, instance.is_over = None, is_last
 
     def refused(self, instance_id: UUID, error: KafkaError) -> None:
-        """Note why the metrics of an admitted push were refused."""
+        """Record the error with which the metrics of an admitted push were refused."""
         if instance := self._instances.get(instance_id):
             instance.error = type(error)
 
     def keep(self, instance_id: UUID, client: ClientInstance, points: Sequence[Point], now_ms: int) -> None:
-        """Keep what a client has pushed in place of its earlier values. What is a delta is added to them.
+        """Replace a client's values by those of a push; deltas are added to the earlier values.
 
-        points: are kept up to MAX_SERIES_OF_CLIENT
+        points: those beyond MAX_SERIES_OF_CLIENT are dropped
         """
         before = self._pushed.get(instance_id)
         known: Mapping[Series, Point] = before.points if before else {}
@@ -221,7 +221,7 @@ class ClientTelemetry:
         return count
 
     def _instance(self, instance_id: UUID, client: ClientInstance, now_ms: int) -> _ClientMetricsInstance:
-        """Return the client's state, which begins anew when the subscriptions have changed."""
+        """Return the client's state: a new one if the subscriptions have changed."""
         instances = self._instances
         instance = instances.pop(instance_id, None)
         if instance is not None and instance.forget_at_ms <= now_ms:

@@ -1,11 +1,11 @@
-"""Writes what this broker decides to the topic `__cluster_history` (`cluster/history.py`).
+"""Writes this broker's decisions to the topic `__cluster_history` (`cluster/history.py`).
 
-    note     the event is buffered in memory; the caller waits for nothing more. At most `MAX_WAITING` records are
-             buffered. Beyond that the oldest is dropped, which is counted and noted in the history itself
-    send     one batch at a time goes to the leader of the topic's only partition, here or on another broker
+    note     buffer the event in memory; the caller does not wait. At most `MAX_WAITING` records are buffered. Beyond
+             that the oldest is dropped, which is counted and recorded in the history itself
+    send     send one batch at a time to the leader of the topic's only partition, here or on another broker
              (AppendHistory), with acks=all. The batch carries sequence numbers of a producer id that this broker
              allocates for this run, so a batch that is resent after a lost answer is written once
-    fail     no leader, no topic yet, no store: retry every `RETRY_BACKOFF_S`. A batch that the topic can never take is
+    fail     no leader, no topic yet, no store: retry every `RETRY_BACKOFF_S`. A batch that the topic always refuses is
              dropped and counted, as it would block all later ones. If the leader does not know the sequence numbers,
              as an unclean election has truncated the log, the broker takes a new producer id and numbers from 0
     flush    a stopping broker waits for its records to be written, for at most `FLUSH_WITHIN_S`, while it still learns
@@ -56,8 +56,8 @@ RETRY_BACKOFF_S = 1.0
 APPEND_TIMEOUT_MS = 5_000
 ANSWER_WITHIN_MS = 10_000
 FLUSH_WITHIN_S = 2.0
-NUMBERS_UNKNOWN = (InvalidProducerEpoch, OutOfOrderSequenceNumber, UnknownProducerId)
-NEVER_TAKEN = (CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge)
+UNKNOWN_SEQUENCE = (InvalidProducerEpoch, OutOfOrderSequenceNumber, UnknownProducerId)
+REFUSED_FOR_GOOD = (CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge)
 logger = logging.getLogger(__name__)
 
 
@@ -98,7 +98,7 @@ class ClusterHistory:
         new_producer_id: Callable[[], Awaitable[int]],
         create_topic: Callable[[], Awaitable[None]],
     ) -> None:
-        """create_topic: returns once the topic exists, whoever created it. Both functions raise SparklogError."""
+        """create_topic: returns once the topic exists. Both functions raise SparklogError."""
         self.is_enabled = is_enabled
         self.written = 0
         """Records written since the start."""
@@ -139,7 +139,7 @@ class ClusterHistory:
         self._has_work.set()
 
     def start(self) -> None:
-        """Begin to write what is noted, in a task; do nothing unless the history is enabled."""
+        """Start the task that writes the records; do nothing unless the history is enabled."""
         if self.is_enabled:
             self._task = asyncio.create_task(self._run(), name="cluster history")
 
@@ -183,13 +183,13 @@ class ClusterHistory:
                         await self._create_topic()
                     await self._send()
                 except SparklogError as error:
-                    self._tell(str(error))
+                    self._log_trouble(str(error))
                     await asyncio.sleep(RETRY_BACKOFF_S)
                 else:
-                    self._tell("")
+                    self._log_trouble("")
             self._is_written.set()
 
-    def _tell(self, trouble: str) -> None:
+    def _log_trouble(self, trouble: str) -> None:
         """Log a problem once, however many retries it takes."""
         if trouble and trouble != self._trouble:
             logger.info("the cluster's history waits: %s", trouble)
@@ -200,7 +200,7 @@ class ClusterHistory:
         if self._producer_id is None:
             self._producer_id, self._next_number = await self._new_producer_id(), 0
         if self._batch is None:
-            self._batch = self._take(self._producer_id)
+            self._batch = self._next_batch(self._producer_id)
         batch = self._batch
         leader = self._metadata.leader_of(HISTORY)
         if leader is None:
@@ -208,11 +208,11 @@ class ClusterHistory:
         request = AppendHistory(records=batch.encode(), timeout_ms=APPEND_TIMEOUT_MS)
         try:
             await self._peers.call(leader, request, timeout_ms=ANSWER_WITHIN_MS)
-        except NUMBERS_UNKNOWN:
+        except UNKNOWN_SEQUENCE:
             self._waiting.extendleft(reversed(batch.notes))
             self._batch = self._producer_id = None
             raise
-        except NEVER_TAKEN as error:
+        except REFUSED_FOR_GOOD as error:
             logger.error("%d records of the cluster's history are dropped: %s", len(batch.notes), error)
             self._drop(len(batch.notes))
             self._batch = self._producer_id = None
@@ -220,7 +220,7 @@ class ClusterHistory:
             self.written += len(batch.notes)
             self._batch = None
 
-    def _take(self, producer_id: int) -> _HistoryBatch:
+    def _next_batch(self, producer_id: int) -> _HistoryBatch:
         """Return a batch of the next waiting records: at least one, whatever its size."""
         taken: list[_HistoryRecord] = []
         if self._unsaid:

@@ -1,4 +1,8 @@
-"""The composition root of a broker: the one module that knows all of its parts."""
+"""The composition root of a broker: `compose` makes all parts and connects them.
+
+The broker (node.py) makes what exists before it has joined its cluster, and passes it as `Dependencies`. A function for
+each larger part follows, in the order in which `compose` calls them.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +67,6 @@ from sparklog.replica.manager import OnLeadership, ReplicaManager
 from sparklog.replica.partition import Partition
 from sparklog.replica.segment_sync import Ask
 from sparklog.replica.state_changes import StateChanges
-from sparklog.replica.throttle import ReplicationThrottle
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
 from sparklog.security.authorizer import Authorizer
@@ -76,23 +79,30 @@ class Dependencies(Struct, frozen=True, kw_only=True):
     """What the parts of a broker are made from."""
 
     config: BrokerConfig
-    """What the broker was started with."""
+    """The configuration at the broker's start."""
     dynamic: DynamicConfig
+    """The present configuration."""
     info: BrokerInfo
+    """This broker as other brokers and clients see it."""
     cluster_id: str
     fs: Fs
     clock: Clock
     random: randomness.Random
     store: Store
+    """The cluster store, open."""
     store_guard: StoreGuard
     logs: LogManager
+    """The logs, recovered."""
     metadata: MetadataCache
     metrics: Metrics
     client_quotas: ClientQuotas
     slices: Slices
     waiting: Purgatory[TopicPartition]
+    """Requests that wait for a partition's high watermark."""
     peers: Peers | None
+    """The connections to other brokers; None: there are none."""
     serve: Serve
+    """Handles a request of this broker to itself."""
 
     def new_id(self) -> UUID:
         """Return a random UUID, version 4, from `random`: in a simulation the seed decides it."""
@@ -104,116 +114,114 @@ class Dependencies(Struct, frozen=True, kw_only=True):
 
 
 def compose(dependencies: Dependencies) -> Services:
-    """Return the parts, not yet started. Must be called on the event loop that uses them."""
+    """Return the parts of a broker, not yet started. Call it on the event loop that uses them."""
     config, clock, store = dependencies.config, dependencies.clock, dependencies.store
-    metadata, dynamic = dependencies.metadata, dependencies.dynamic
-    silent = () if config.telemetry_max_bytes else (telemetry.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.PUSH_TELEMETRY)
-    topic_store = TopicStore(store, config.topic_defaults)
+    dynamic, metadata = dependencies.dynamic, dependencies.metadata
     peers = PeersAndSelf(config.broker_id, dependencies.serve, PEER_APIS, dependencies.peers)
-    follower_fetches = FollowerFetches(
-        config.max_incremental_fetch_session_cache_slots,
-        dependencies.new_session_id,
-        lambda: dynamic.current.leader_replication_throttled_rate,
-    )
-    fetch_sessions = FetchSessions(
-        config.max_incremental_fetch_session_cache_slots, dependencies.new_session_id, MAX_PARTITIONS,
-        is_told_changes=True,
-    )  # fmt: skip
-    session_waiting: Purgatory[int] = Purgatory()
-    topics = Topics(
-        dynamic, topic_store, metadata, dependencies.random.randrange, dependencies.logs.check_room,
-        dependencies.store_guard.until_sure,
-    )  # fmt: skip
+    topics = _topics(dependencies)
     producer_ids = ProducerIds(store, config.broker_id, above=dependencies.logs.greatest_producer_id)
-    authorizer = Authorizer.of(config, clock.time_ms)
     history = _history(dependencies, peers, topics, producer_ids)
+    fetch_sessions = _fetch_sessions(dependencies)
+    session_waiting: Purgatory[int] = Purgatory()
+    follower_fetches = _follower_fetches(dependencies)
 
-    def leadership_changed(name: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
-        groups.partitions.leadership_changed(name, is_leader, leader_epoch)
-        transactions.partitions.leadership_changed(name, is_leader, leader_epoch)
-
-    def changed(name: TopicPartition) -> None:
+    def partition_changed(name: TopicPartition) -> None:
         dependencies.waiting.check(name)
         follower_fetches.waiting.check(name)
         for session_id in fetch_sessions.changed(name):
             session_waiting.check(session_id)
 
-    replicas = _replicas(dependencies, follower_fetches, history, changed, leadership_changed)
+    def leadership_changed(name: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
+        # Both coordinators are made below: they write through the replicas.
+        groups.partitions.leadership_changed(name, is_leader, leader_epoch)
+        transactions.partitions.leadership_changed(name, is_leader, leader_epoch)
+
+    replicas = _replicas(dependencies, follower_fetches, history, partition_changed, leadership_changed)
     groups = _groups(dependencies, replicas, topics, history)
     transactions = _transactions(dependencies, replicas, topics, producer_ids, peers)
     registration = _registration(dependencies, replicas)
     fetchers = _fetchers(dependencies, peers, replicas, registration)
     state_changes = _state_changes(dependencies, replicas, fetchers, registration)
+    authorizer = Authorizer.of(config, clock.time_ms)
     return Services(
-        api_versions=tuple(
-            ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None and api not in silent
-        ),
+        api_versions=_api_versions(config),
         config=config,
         dynamic=dynamic,
         clock=clock,
+        slices=dependencies.slices,
+        metrics=dependencies.metrics,
         cluster_id=dependencies.cluster_id,
         info=dependencies.info,
         metadata=metadata,
+        peers=peers,
+        topics=topics,
+        producer_ids=producer_ids,
         users=UserStore(store),
         acl_store=AclStore(store),
-        client_quotas=dependencies.client_quotas,
         quota_store=QuotaStore(store),
         client_metrics_store=ClientMetricsStore(store),
-        client_telemetry=ClientTelemetry(dependencies.new_id),
+        registration=registration,
+        store_guard=dependencies.store_guard,
+        controller=_controller(dependencies, peers, history),
+        history=history,
         authorizer=authorizer,
         accesses=Accesses(authorizer, metadata, creates_topics=config.auto_create_topics_enable),
-        topics=topics,
-        groups=groups,
-        consumer_lags=ConsumerLags(
-            broker_id=config.broker_id,
-            clock=clock,
-            metadata=metadata,
-            replicas=replicas,
-            groups=groups,
-            peers=peers,
-            slices=dependencies.slices,
-        ),
-        transactions=transactions,
-        verifier=TransactionVerifier(
-            is_enabled=lambda: dynamic.current.transaction_partition_verification_enable,
-            replicas=replicas,
-            metadata=metadata,
-            peers=peers,
-            coordinator_of=lambda name: TopicPartition(TRANSACTIONS_TOPIC, transactions.partition_for(name)),
-        ),
+        client_quotas=dependencies.client_quotas,
+        client_telemetry=ClientTelemetry(dependencies.new_id),
         logs=dependencies.logs,
         replicas=replicas,
         state_changes=state_changes,
-        strays=StrayReplicas(config.broker_id, dependencies.logs, metadata, state_changes, topics),
-        move_work=ReplicaMover(
-            dependencies.logs.moves,
-            lambda: dynamic.current.replica_alter_log_dirs_io_max_bytes_per_second,
-            state_changes.write_high_watermark,
-        ),
         fetchers=fetchers,
+        replica_mover=_replica_mover(dependencies, state_changes),
+        strays=StrayReplicas(config.broker_id, dependencies.logs, metadata, state_changes, topics),
         replacements=Replacements(replicas, clock, dependencies.metrics, lambda: dependencies.new_id().hex),
-        producer_ids=producer_ids,
-        recompressor=Recompressor(),
-        metrics=dependencies.metrics,
+        waiting=dependencies.waiting,
         fetch_sessions=fetch_sessions,
         session_waiting=session_waiting,
         follower_fetches=follower_fetches,
-        slices=dependencies.slices,
-        waiting=dependencies.waiting,
+        recompressor=Recompressor(),
+        groups=groups,
+        consumer_lags=_consumer_lags(dependencies, replicas, groups, peers),
+        transactions=transactions,
+        verifier=_verifier(dependencies, replicas, transactions, peers),
+    )
+
+
+def _topics(dependencies: Dependencies) -> Topics:
+    return Topics(
+        dependencies.dynamic,
+        TopicStore(dependencies.store, dependencies.config.topic_defaults),
+        dependencies.metadata,
+        dependencies.random.randrange,
+        dependencies.logs.check_room,
+        dependencies.store_guard.until_sure,
+    )
+
+
+def _history(dependencies: Dependencies, peers: Peers, topics: Topics, producer_ids: ProducerIds) -> ClusterHistory:
+    config = dependencies.config
+    return ClusterHistory(
+        broker_id=config.broker_id,
+        is_enabled=config.cluster_history_enable,
+        clock=dependencies.clock,
+        metadata=dependencies.metadata,
         peers=peers,
-        registration=registration,
-        store_guard=dependencies.store_guard,
-        controller=Controller(
-            store=store,
-            directory_id=dependencies.logs.ownership.directory_id,
-            peers=peers,
-            config=config,
-            clock=clock,
-            note=history.note,
-            is_own_store=dependencies.store_guard.is_intact,
-            on_lost_states=dependencies.store_guard.lose_states,
+        new_producer_id=producer_ids.next,
+        create_topic=partial(
+            create_internal, topics, config, HISTORY_TOPIC, 1, config.offsets_topic_replication_factor
         ),
-        history=history,
+    )
+
+
+def _fetch_sessions(dependencies: Dependencies) -> FetchSessions:
+    slots = dependencies.config.max_incremental_fetch_session_cache_slots
+    return FetchSessions(slots, dependencies.new_session_id, MAX_PARTITIONS, tracks_changes=True)
+
+
+def _follower_fetches(dependencies: Dependencies) -> FollowerFetches:
+    dynamic, slots = dependencies.dynamic, dependencies.config.max_incremental_fetch_session_cache_slots
+    return FollowerFetches(
+        slots, dependencies.new_session_id, lambda: dynamic.current.leader_replication_throttled_rate
     )
 
 
@@ -221,8 +229,8 @@ def _replicas(
     dependencies: Dependencies,
     follower_fetches: FollowerFetches,
     history: ClusterHistory,
-    changed: Callable[[TopicPartition], None],
-    on_leadership: OnLeadership,
+    partition_changed: Callable[[TopicPartition], None],
+    leadership_changed: OnLeadership,
 ) -> ReplicaManager:
     config, metadata = dependencies.config, dependencies.metadata
 
@@ -231,7 +239,7 @@ def _replicas(
         return info.epoch if info else None
 
     return ReplicaManager(
-        changed,
+        partition_changed,
         broker_id=config.broker_id,
         clock=dependencies.clock,
         max_lag_ms=config.replica_lag_time_max_ms,
@@ -240,7 +248,72 @@ def _replicas(
         exists=metadata.has,
         on_log_end=follower_fetches.waiting.check,
         on_isr_change=partial(_note_isr, history),
-        on_leadership=on_leadership,
+        on_leadership=leadership_changed,
+    )
+
+
+def _groups(
+    dependencies: Dependencies, replicas: ReplicaManager, topics: Topics, history: ClusterHistory
+) -> GroupCoordinator:
+    config = dependencies.config
+    partitions, factor = config.offsets_topic_num_partitions, config.offsets_topic_replication_factor
+    return GroupCoordinator(
+        config=config,
+        clock=dependencies.clock,
+        topics=dependencies.metadata,
+        replicas=replicas,
+        waiting=dependencies.waiting,
+        create_offsets_topic=partial(create_internal, topics, config, OFFSETS_TOPIC, partitions, factor),
+        new_id=dependencies.new_id,
+        slices=dependencies.slices,
+        on_generation=partial(_note_generation, history),
+    )
+
+
+def _transactions(
+    dependencies: Dependencies, replicas: ReplicaManager, topics: Topics, producer_ids: ProducerIds, peers: Peers
+) -> TransactionCoordinator:
+    config = dependencies.config
+    partitions = config.transaction_state_log_num_partitions
+    factor = config.transaction_state_log_replication_factor
+    return TransactionCoordinator(
+        config=config,
+        clock=dependencies.clock,
+        topics=dependencies.metadata,
+        replicas=replicas,
+        waiting=dependencies.waiting,
+        create_topic=partial(create_internal, topics, config, TRANSACTIONS_TOPIC, partitions, factor),
+        new_producer_id=producer_ids.next,
+        markers=MarkerSender(PartitionLeaders(dependencies.metadata, peers)),
+        slices=dependencies.slices,
+    )
+
+
+def _registration(dependencies: Dependencies, replicas: ReplicaManager) -> Registration:
+    config = dependencies.config
+    return Registration(
+        dependencies.store,
+        dependencies.info,
+        dependencies.logs.ownership.directory_id,
+        dependencies.clock,
+        timeout_ms=2 * session_timeout_ms(config),
+        on_connected=replicas.resume_isr_changes,
+        protocols={**protocols_of(config.listener_security_protocol_map), GRPC: config.grpc_security_protocol},
+    )
+
+
+def _fetchers(
+    dependencies: Dependencies, peers: Peers, replicas: ReplicaManager, registration: Registration
+) -> ReplicaFetchers:
+    config, metadata = dependencies.config, dependencies.metadata
+    return ReplicaFetchers(
+        FetcherContext(
+            replicas=replicas,
+            config=config,
+            ask=_ask_leader(config, metadata, peers),
+            throttle=ReplicationThrottle(lambda: dependencies.dynamic.current.follower_replication_throttled_rate),
+            broker_epoch=lambda: registration.epoch,
+        )
     )
 
 
@@ -264,97 +337,59 @@ def _state_changes(
     )
 
 
-def _fetchers(
-    dependencies: Dependencies, peers: Peers, replicas: ReplicaManager, registration: Registration
-) -> ReplicaFetchers:
-    config, metadata = dependencies.config, dependencies.metadata
-    return ReplicaFetchers(
-        FetcherContext(
-            replicas=replicas,
-            config=config,
-            ask=_ask_leader(config, metadata, peers),
-            throttle=ReplicationThrottle(lambda: dependencies.dynamic.current.follower_replication_throttled_rate),
-            broker_epoch=lambda: registration.epoch,
-        )
-    )
+def _api_versions(config: BrokerConfig) -> tuple[ApiVersion, ...]:
+    """Return the APIs that the broker announces; those of client metrics only if it keeps any."""
+    telemetry_apis = (telemetry.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.PUSH_TELEMETRY)
+    hidden = () if config.telemetry_max_bytes else telemetry_apis
+    return tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None and api not in hidden)
 
 
-def _history(dependencies: Dependencies, peers: Peers, topics: Topics, producer_ids: ProducerIds) -> ClusterHistory:
-    return ClusterHistory(
-        broker_id=dependencies.config.broker_id,
-        is_enabled=dependencies.config.cluster_history_enable,
-        clock=dependencies.clock,
-        metadata=dependencies.metadata,
+def _controller(dependencies: Dependencies, peers: Peers, history: ClusterHistory) -> Controller:
+    return Controller(
+        store=dependencies.store,
+        directory_id=dependencies.logs.ownership.directory_id,
         peers=peers,
-        new_producer_id=producer_ids.next,
-        create_topic=partial(
-            create_internal,
-            topics,
-            dependencies.config,
-            HISTORY_TOPIC,
-            1,
-            dependencies.config.offsets_topic_replication_factor,
-        ),
-    )
-
-
-def _groups(
-    dependencies: Dependencies, replicas: ReplicaManager, topics: Topics, history: ClusterHistory
-) -> GroupCoordinator:
-    return GroupCoordinator(
         config=dependencies.config,
         clock=dependencies.clock,
-        topics=dependencies.metadata,
-        replicas=replicas,
-        waiting=dependencies.waiting,
-        create_offsets_topic=partial(
-            create_internal,
-            topics,
-            dependencies.config,
-            OFFSETS_TOPIC,
-            dependencies.config.offsets_topic_num_partitions,
-            dependencies.config.offsets_topic_replication_factor,
-        ),
-        new_id=dependencies.new_id,
-        slices=dependencies.slices,
-        on_generation=partial(_note_generation, history),
+        note=history.note,
+        is_own_store=dependencies.store_guard.is_intact,
+        on_lost_states=dependencies.store_guard.lose_states,
     )
 
 
-def _transactions(
-    dependencies: Dependencies, replicas: ReplicaManager, topics: Topics, producer_ids: ProducerIds, peers: Peers
-) -> TransactionCoordinator:
-    config = dependencies.config
-    return TransactionCoordinator(
-        config=config,
+def _replica_mover(dependencies: Dependencies, state_changes: StateChanges) -> ReplicaMover:
+    dynamic = dependencies.dynamic
+    return ReplicaMover(
+        dependencies.logs.moves,
+        lambda: dynamic.current.replica_alter_log_dirs_io_max_bytes_per_second,
+        state_changes.write_high_watermark,
+    )
+
+
+def _consumer_lags(
+    dependencies: Dependencies, replicas: ReplicaManager, groups: GroupCoordinator, peers: Peers
+) -> ConsumerLags:
+    return ConsumerLags(
+        broker_id=dependencies.config.broker_id,
         clock=dependencies.clock,
-        topics=dependencies.metadata,
+        metadata=dependencies.metadata,
         replicas=replicas,
-        waiting=dependencies.waiting,
-        create_topic=partial(
-            create_internal,
-            topics,
-            config,
-            TRANSACTIONS_TOPIC,
-            config.transaction_state_log_num_partitions,
-            config.transaction_state_log_replication_factor,
-        ),
-        new_producer_id=producer_ids.next,
-        markers=MarkerSender(PartitionLeaders(dependencies.metadata, peers)),
+        groups=groups,
+        peers=peers,
         slices=dependencies.slices,
     )
 
 
-def _registration(dependencies: Dependencies, replicas: ReplicaManager) -> Registration:
-    config = dependencies.config
-    return Registration(
-        dependencies.store,
-        dependencies.info,
-        dependencies.logs.ownership.directory_id,
-        dependencies.clock,
-        timeout_ms=2 * session_timeout_ms(config),
-        on_connected=replicas.resume_isr_changes,
-        protocols={**protocols_of(config.listener_security_protocol_map), GRPC: config.grpc_security_protocol},
+def _verifier(
+    dependencies: Dependencies, replicas: ReplicaManager, transactions: TransactionCoordinator, peers: Peers
+) -> TransactionVerifier:
+    dynamic = dependencies.dynamic
+    return TransactionVerifier(
+        is_enabled=lambda: dynamic.current.transaction_partition_verification_enable,
+        replicas=replicas,
+        metadata=dependencies.metadata,
+        peers=peers,
+        coordinator_of=lambda name: TopicPartition(TRANSACTIONS_TOPIC, transactions.partition_for(name)),
     )
 
 

@@ -41,7 +41,7 @@ class ConfigSource(IntEnum):
 
 
 Value = tuple[str, object, ConfigSource]
-"""A key's name, its value and where that is from."""
+"""A key's name, its value and the value's source."""
 
 
 class ConfigSynonym(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class ConfigEntry(Struct, frozen=True, kw_only=True):
     is_read_only: bool
     is_sensitive: bool
     synonyms: Sequence[ConfigSynonym]
-    """The value in force, then those it overrides, down to the built-in default."""
+    """The value in force, then those that it overrides, down to the built-in default."""
 
     @property
     def value(self) -> str | None:
@@ -88,7 +88,7 @@ def topic_entries(topic: Topic, broker: DynamicConfig) -> list[ConfigEntry]:
 
 
 def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
-    """Return the keys of a subscription. configs: those that are set; empty: the subscription does not exist"""
+    """Return a subscription's entries. configs: the keys that are set; empty: the subscription does not exist"""
     entries = []
     for name, key in CLIENT_METRICS_KEYS.items():
         values: list[Value] = [(name, key.default, ConfigSource.DEFAULT_CONFIG)]
@@ -108,7 +108,7 @@ def broker_entries(broker: DynamicConfig) -> list[ConfigEntry]:
 
 
 def _broker_values(key: Key, name: str, broker: DynamicConfig) -> list[Value]:
-    """Return the broker's values of a key that is called `name` there, the one in force first."""
+    """Return the broker's values of a key, the one in force first. name: the key's name in the broker's own entries"""
     given = (
         (broker.own, ConfigSource.DYNAMIC_BROKER_CONFIG),
         (broker.for_all, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),

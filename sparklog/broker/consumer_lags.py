@@ -4,9 +4,8 @@
     high watermarks      of a partition that this broker leads or follows in sync: from its own log. A follower in sync
                          is one fetch behind at most. Other partitions: from their leaders (DescribePositions)
 
-Leaders are asked only when somebody reads the lags, which is on each scrape. The brokers exchange no log ends
-otherwise, and a periodic task would work for nobody, or give older figures. A leader that does not answer within
-`LEADERS_TIMEOUT_MS` leaves the lag of its partitions unknown.
+Leaders are asked on each scrape of the metrics: a periodic task would also run without readers, and its figures would
+be older. If a leader does not answer within `LEADERS_TIMEOUT_MS`, the lag of its partitions is unknown.
 
 Work on the event loop is cut into slices, and files are read in a thread.
 """
@@ -43,15 +42,15 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerLag(NamedTuple):
-    """A group's committed offset in a partition, and what it has not consumed."""
+    """A group's committed offset in a partition, and the records that it has not consumed."""
 
     group_id: str
     name: TopicPartition
     offset: int
     lag: int | None
-    """Committed records from the offset on; None: the partition's leader has not said."""
+    """Number of committed records from the offset on; None: unknown, as the leader has not answered."""
     seconds: float | None
-    """Age of the oldest of them; 0 if there is none. None: unknown."""
+    """Age of the oldest of these records; 0 if there is none; None: unknown."""
 
 
 class GroupFigures(Struct, frozen=True, kw_only=True):
@@ -102,19 +101,19 @@ class ConsumerLags:
         )
 
     async def _by_leader(self, groups: Iterable[GroupProgress]) -> dict[int, list[_CommittedPosition]]:
-        """Return the committed offsets by the broker that knows more; offsets of deleted topics are left out."""
+        """Return the committed offsets by the broker to ask; offsets of deleted topics are left out."""
         found: defaultdict[int, list[_CommittedPosition]] = defaultdict(list)
 
         async def sort(part: Sequence[tuple[str, TopicPartition, OffsetValue]]) -> None:
             for group_id, name, value in part:
-                if (broker_id := self._who_knows(name, value)) is not None:
+                if (broker_id := self._broker_to_ask(name, value)) is not None:
                     found[broker_id].append(_CommittedPosition(group_id, Position(name=name, offset=value.offset)))
 
         await self._slices.each(_parts(groups), sort)
         return found
 
-    def _who_knows(self, name: TopicPartition, value: OffsetValue) -> int | None:
-        """Return the broker to ask; None if there is no such partition any more, but at most one of the same name."""
+    def _broker_to_ask(self, name: TopicPartition, value: OffsetValue) -> int | None:
+        """Return this broker if it is in sync, else the leader; None if the topic was deleted, or created again."""
         topic, info = self._metadata.find(name.topic), self._metadata.find_partition(name)
         if topic is None or info is None or value.topic_id not in (ZERO_ID, topic.topic_id):
             return None
@@ -129,7 +128,7 @@ class ConsumerLags:
         return await asyncio.to_thread(_lags, committed, described, self._clock.time_ms())
 
     async def _ask(self, leader: BrokerInfo | None, asked: Sequence[Position]) -> list[DescribedPosition]:
-        """Ask a leader; what it does not answer in time is unknown."""
+        """Ask a leader; positions without an answer in time are unknown."""
         found: list[DescribedPosition] = []
         deadline_ms = self._clock.monotonic_ms() + LEADERS_TIMEOUT_MS
         if leader is None:

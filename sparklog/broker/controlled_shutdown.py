@@ -1,8 +1,8 @@
-"""Before a broker stops, the controller moves its leaderships to other brokers (ControlledShutdown).
+"""Controlled shutdown: before a broker stops, the controller moves its leaderships to other brokers.
 
 The broker retries up to `controlled.shutdown.max.retries` times, with a pause each time, while partitions remain that
-another broker could lead: a live broker with a replica may still get in sync. If there is no such broker, a pause would
-not help. Then the broker stops in any case: partitions it still leads have no leader until the controller sees it gone.
+another broker could lead: a live broker with a replica may still get in sync. Then the broker stops in any case.
+Partitions that it still leads have no leader until the controller sees the broker gone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def hand_over_leaderships(
             logger.warning("the controller could not be asked to take over: %s", error)
             await asyncio.sleep(pause_ms / 1000)
         else:
-            if await _is_nobody_left(metadata, config.broker_id, remaining, pause_ms):
+            if await _have_no_successor(metadata, config.broker_id, remaining, pause_ms):
                 break
             logger.info("nobody has taken over %d partitions yet", len(remaining))
     if remaining:
@@ -53,15 +53,15 @@ async def hand_over_leaderships(
     return remaining
 
 
-async def _is_nobody_left(
+async def _have_no_successor(
     metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition], timeout_ms: int
 ) -> bool:
     """Return whether no other broker could lead these, now or within the time: a whole cluster may be stopping."""
-    return await metadata.wait_until(lambda: not _could_be_led_elsewhere(metadata, here, partitions), timeout_ms)
+    return await metadata.wait_until(lambda: not _have_successor(metadata, here, partitions), timeout_ms)
 
 
-def _could_be_led_elsewhere(metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition]) -> bool:
-    """Return whether another live broker has a replica of one of these."""
+def _have_successor(metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition]) -> bool:
+    """Return whether another live broker has a replica of one of these partitions."""
     others = metadata.brokers.keys() - {here}
     return any(
         others.intersection(info.replicas) for name in partitions if (info := metadata.find_partition(name)) is not None

@@ -57,7 +57,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 RECHECK_MS = 10_000
-"""After this time a fetch reads all partitions. The log start, which retention moves, is no change that is told of."""
+"""After this time a fetch reads all partitions: `changed` does not report log starts that retention has moved."""
 MAX_PARTITIONS = 100_000
 """Maximum number of partitions in the sessions of all consumers: some 80 MB."""
 _LAST_EPOCH = 2**31 - 1
@@ -115,7 +115,7 @@ class PartitionFetchResult(Struct, frozen=True, kw_only=True):
     diverging: DivergingEpoch | None = None
     leader_epoch: int = -1
     preferred_read_replica: int = -1
-    """The broker that the consumer should read from instead; -1: this one."""
+    """Id of the broker that the consumer should read from; -1: this one."""
     segment_base_offset: int = -1
     """For followers: the base offset of the segment that holds the records."""
     generation: int = -1
@@ -143,7 +143,7 @@ class CachedPartition(Struct):
     segment_base_offset: int = -1
     generation: int = -1
 
-    def tell(self, found: PartitionFetchResult) -> bool:
+    def update(self, found: PartitionFetchResult) -> bool:
         """Return whether `found` has news for the client, and record it as sent."""
         is_news = (
             found.slice is not None
@@ -189,7 +189,7 @@ class FetchSession(Struct, kw_only=True):
         told = []
         for part in found:
             cached = self.partitions.get(part.key)
-            if cached and cached.tell(part):
+            if cached and cached.update(part):
                 told.append(part)
                 if part.slice:
                     del self.partitions[part.key]
@@ -241,16 +241,16 @@ class FetchSessions:
     """The sessions of a broker, at most `slots` (max.incremental.fetch.session.cache.slots)."""
 
     def __init__(
-        self, slots: int, new_id: Callable[[], int], max_partitions: float = inf, *, is_told_changes: bool = False
+        self, slots: int, new_id: Callable[[], int], max_partitions: float = inf, *, tracks_changes: bool = False
     ) -> None:
         """`new_id` returns a random number from 1 to 2^31 - 1; it is called again if that id is taken.
 
-        is_told_changes: whether `changed` is called; if not, every fetch reads all partitions of its session
+        tracks_changes: whether the caller calls `changed`; if not, every fetch reads all partitions of its session
         """
         self._max_partitions = max_partitions
-        self._is_told_changes = is_told_changes
+        self._tracks_changes = tracks_changes
         self._keys: dict[tuple[str | None, int], dict[int, Key]] = {}
-        """The sessions that have a partition, by its topic's name and its number, each with its key there."""
+        """For each partition, by topic and number: the ids of its sessions, with its key in each."""
         self._partitions = 0
         """Number of partitions in all sessions."""
         self._slots = slots
@@ -286,7 +286,7 @@ class FetchSessions:
             self._stop_listening(session_id, session.partitions.values())
             raise FetchSessionIdNotFound(f"fetch session {session_id} has become too large for this broker")
         self._put_back(session)
-        if not self._is_told_changes or now_ms - session.checked_ms >= RECHECK_MS:
+        if not self._tracks_changes or now_ms - session.checked_ms >= RECHECK_MS:
             session.active = dict.fromkeys(session.partitions)
             session.checked_ms = now_ms
         session.changed.clear()
@@ -387,13 +387,13 @@ class FetchSessions:
             self._stop_listening(session_id, session.partitions.values())
 
     def _listen(self, session_id: int, partitions: Mapping[Key, CachedPartition]) -> None:
-        """Have `changed` tell the session of its partitions. Takes many at once: a call for each would be dear."""
-        for key, cached in partitions.items() if self._is_told_changes else ():
+        """Index partitions for `changed`. Takes many at once: a call for each partition would cost more."""
+        for key, cached in partitions.items() if self._tracks_changes else ():
             if (topic := cached.asked.topic) is not None:
                 self._keys.setdefault((topic, key[1]), {})[session_id] = key
 
     def _stop_listening(self, session_id: int, partitions: Iterable[CachedPartition]) -> None:
-        for cached in partitions if self._is_told_changes else ():
+        for cached in partitions if self._tracks_changes else ():
             name = cached.asked.topic, cached.asked.partition
             if keys := self._keys.get(name):
                 keys.pop(session_id, None)
@@ -401,7 +401,7 @@ class FetchSessions:
                     del self._keys[name]
 
     def _make_room(self, size: int, now_ms: int) -> bool:
-        """Return whether there is room for a session of `size` partitions, if need be instead of others."""
+        """Return whether there is room for a session of `size` partitions; evict other sessions if needed."""
         if size > self._max_partitions:
             return False
         while len(self._sessions) >= self._slots or self._partitions + size > self._max_partitions:

@@ -1,6 +1,6 @@
-"""A leader's state for the brokers that copy its logs: fetch sessions, long polls, and the replication rate.
+"""A leader's state for its followers: fetch sessions, long polls, and the replication rate.
 
-It is separate from the consumers' state: no number of consumers evicts a follower's session, and an append that is not
+It is separate from the consumers' state: consumers cannot evict a follower's session, and an append that is not
 committed yet wakes followers only.
 """
 
@@ -20,7 +20,7 @@ from sparklog.runtime.purgatory import Purgatory
 def find_led(
     replicas: ReplicaManager, name: TopicPartition, *, topic_id: UUID | None, leader_epoch: int | None, follower: int
 ) -> Replica:
-    """Return the replica a follower asks for. This broker must lead it in that epoch, with that topic id and follower.
+    """Return the replica that a follower asks for, if this broker leads it with that epoch, topic id and follower.
 
     Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, InconsistentTopicId, and as `ReplicaManager.get`
     does.

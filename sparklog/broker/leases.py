@@ -1,7 +1,7 @@
-"""Leases for replacing segments: one for each log, in the broker's memory. Pure: time is an argument.
+"""Leases for replacing segments: at most one for each log, in the broker's memory. Pure: time is an argument.
 
     begin ──▶ HELD ── begin_upload, renew ──▶ HELD            renews the lease: it expires lease_ms from then on
-               │  └── begin_commit ──▶ COMMITTING ── finish ──▶ gone; its answer is kept for a while
+               │  └── begin_commit ──▶ COMMITTING ── finish ──▶ gone; its answer is kept for ANSWER_KEPT_MS
                │                          └─────── end ──▶ gone
                └── end, expiry, begin by the same holder ──▶ gone
 

@@ -55,7 +55,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many durations were counted."""
+        """The number of durations."""
         return sum(self.buckets)
 
 
@@ -87,7 +87,7 @@ class StageMetrics:
 
     def observe(self, queue: float, work: float, remote: float, send: float) -> None:
         """Count one request. All times are in seconds; `work` is the whole time of the work, including `remote`."""
-        # Most requests neither queue nor wait: `histograms` adds those zeros all at once.
+        # Most requests neither queue nor wait: `histograms` adds their zeros.
         if queue:
             self.queue.observe(queue)
         if remote:
@@ -161,7 +161,7 @@ class TopicMetrics:
 
 
 class LoopDelay:
-    """The delays of a periodic timer of the event loop: how long a request may have to wait for its turn.
+    """The delays of a periodic timer of the event loop: the time for which a request may wait for its turn.
 
     Timers of an idle loop are up to 1 ms late.
     """
@@ -173,7 +173,7 @@ class LoopDelay:
         self._worst_s = 0.0
 
     def fired(self, now: float) -> None:
-        """Note that the timer has fired, which is set again at once. `now` is the event loop's time in seconds."""
+        """Count the timer's delay. now: the event loop's time in seconds; the caller sets the timer again at once"""
         if self._due is not None:
             delay_s = max(0.0, now - self._due)
             self.delays.observe(delay_s)
@@ -181,14 +181,14 @@ class LoopDelay:
         self._due = now + self._interval_s
 
     def take(self, now: float) -> float:
-        """Return the longest delay in seconds since the last call, also one that lasts. Any thread."""
+        """Return the longest delay in seconds since the last call, also one that still lasts. For any thread."""
         overdue = now - self._due if self._due is not None else 0.0
         worst, self._worst_s = self._worst_s, 0.0
         return max(0.0, worst, overdue)
 
 
 class JobRun(NamedTuple):
-    """The last run of a job that the broker was told of."""
+    """The last reported run of a job."""
 
     started_ms: int
     status: int
@@ -196,7 +196,7 @@ class JobRun(NamedTuple):
 
 
 MOST_JOBS = 1_000
-"""Number of schedules and jobs whose runs are counted; the one that ran longest ago is forgotten for another."""
+"""Maximum number of pairs of schedule and job with counts; beyond it, the one that ran longest ago is dropped."""
 
 
 class JobMetrics:
@@ -220,10 +220,10 @@ class Metrics:
         self.listeners: defaultdict[str, ListenerMetrics] = defaultdict(ListenerMetrics)
         self.topics: defaultdict[str, TopicMetrics] = defaultdict(TopicMetrics)
         self.jobs: dict[tuple[str, str], JobMetrics] = {}
-        """By schedule and job; the one that ran last is the last one."""
+        """By schedule and job, in the order of their last runs."""
 
     def job_ran(self, schedule: str, job: str, run: JobRun) -> None:
-        """Count a job run. schedule: empty if an operator has started it"""
+        """Count a job run. schedule: empty if an operator has started the job"""
         figures = self.jobs.pop((schedule, job), None) or JobMetrics()
         figures.runs[run.status] += 1
         figures.last = run
@@ -238,7 +238,7 @@ class Metrics:
         figures.records_in += records
 
     def fetched(self, topic: str, size_bytes: int) -> None:
-        """Count bytes of a topic that consumers are sent."""
+        """Count bytes of a topic that are sent to consumers."""
         self.topics[topic].bytes_out += size_bytes
 
     def replaced(self, topic: str, segments: int, bytes_before: int, bytes_after: int) -> None:

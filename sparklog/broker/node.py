@@ -1,18 +1,18 @@
-"""One broker: its start, its stop, and the requests in between. `server/node.py` opens its listeners.
+"""One broker: its start, its requests, its stop. `server/node.py` opens its listeners.
 
     join      open the cluster store; lock the log directories, open and recover the logs; find or choose the cluster
-              id; restore and adopt topics (store_startup.py); register; stand for election as controller; begin the
-              periodic work (background_tasks.py)
+              id; restore and adopt topics (store_startup.py); make the parts (composition.py); register; become a
+              candidate for controller; start the periodic tasks (background_tasks.py)
     ready     wait until the controller has sent the cluster's state and this broker leads every partition that it can.
               Client requests wait until then; requests of other brokers are served at once
     leave     hand leaderships over to other brokers (controlled shutdown)
-    stop      end the long polls and the periodic work, resign as controller, stop the fetchers, write the high
-              watermarks, close the logs with the marker of a clean stop, then end the session
+    stop      end the long polls and the periodic tasks, resign as controller, stop the fetchers, write the high
+              watermarks, close the logs with the marker of a clean stop, then end the store's session
 
 A single broker takes the same steps: it is its own controller, and its requests to itself go straight to its handlers.
 A killed broker that restarts replaces its registration and its controllership at once (cluster/brokers.py).
 
-The event loop never waits for a disk or the store: what does runs in threads.
+Work that waits for a disk or for the store runs in threads, never on the event loop.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ class Broker:
         random: randomness.Random | None = None,
         on_lost_store: Callable[[], None] = lambda: None,
     ) -> None:
-        """`store` replaces the configured one. `peers` is None if there are no other brokers.
+        """store: used instead of the configured one. peers: None if there are no other brokers.
 
-        on_lost_store: called on the event loop once the cluster store has lost topics: the broker must be stopped
+        on_lost_store: called on the event loop once the cluster store has lost topics; must stop the broker
         """
         self.config = config
         self.principals = PrincipalMapper(config.ssl_principal_mapping_rules)
-        """Makes the principals of clients with certificates."""
+        """Maps names in clients' certificates to principals."""
         self.dynamic = DynamicConfig(config)
-        """The configuration as it is now; `config` is what the broker was started with."""
+        """The present configuration; `config` is the one at the start."""
         self.metadata = MetadataCache(self.dynamic)
         """The cluster's state, as the controller has sent it."""
         self.metrics = Metrics(api.name for api in (*APIS, *PEER_APIS.values()))
@@ -110,14 +110,14 @@ class Broker:
                 mutations_s=config.controller_quota_window_num * config.controller_quota_window_size_seconds,
             )
         )
-        """The quotas of clients, for the listeners."""
+        """The quotas of clients; the listeners apply them."""
         self.loop_delay = LoopDelay(background_tasks.LOOP_DELAY_INTERVAL_MS / 1000)
         """Measured if metrics are served."""
         self.is_stopping = False
         self.slices = Slices()
         self.slow_requests = SlowRequests(config.request_log_slow_ms)
         self.tracing: RequestTracing | None = None
-        """Makes spans of requests; None: there are none."""
+        """Makes spans of requests; None: without tracing."""
         self._fs = fs or LocalFs()
         self.clock = clock or SystemClock()
         self._peers = peers
@@ -136,16 +136,18 @@ class Broker:
         )
         self.dynamic.subscribe(self._logs.configure)
         self.dynamic.subscribe(lambda config: self.slow_requests.set_slow_ms(config.request_log_slow_ms))
-        self._joined = StoreStartup(config, self.dynamic, self._logs, self.clock, self._new_id, store)
+        self._startup = StoreStartup(config, self.dynamic, self._logs, self.clock, self._new_id, store)
         self._on_lost_store = on_lost_store
         self._has_left = False
         self._is_ready = asyncio.Event()
         self.clients = ClientRequests(
             self.serve, self.metrics, self._is_ready, has_authorizer=bool(config.authorizer_class_name)
         )
-        """Serves the requests of clients, which may have only some rights."""
+        """Serves the requests of clients, after a check of their rights."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._services: Services | None = None
+
+    # Parts
 
     @property
     def services(self) -> Services:
@@ -156,7 +158,7 @@ class Broker:
 
     @property
     def handlers(self) -> Handlers:
-        """The handlers, for the steps of a listener's request that are no requests themselves: `serve` counts those."""
+        """The handlers, for listeners' operations; requests go through `serve`, which counts them."""
         return self.services.handlers
 
     @property
@@ -164,13 +166,20 @@ class Broker:
         """Whether `join` has made the broker's parts."""
         return self._services is not None
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The broker's event loop; None before its start."""
+        return self._loop
+
+    # Start
+
     async def start(self, grpc_address: str, listeners: Mapping[str, Address] = NO_LISTENERS) -> None:
-        """Run `join`, then `ready`: for a broker that others can already reach."""
+        """Run `join`, then `ready`, for a broker that other brokers can already reach."""
         await self.join(grpc_address, listeners)
         await self.ready()
 
     async def join(self, grpc_address: str, listeners: Mapping[str, Address] = NO_LISTENERS) -> None:
-        """Join the cluster. `grpc_address` and `listeners` (Kafka's, by name) are the addresses that clients are given.
+        """Join the cluster. `grpc_address` and `listeners` (Kafka's, by name): the addresses for clients.
 
         Raises ConfigError if another broker uses a log directory, a log directory belongs to another broker, or another
         broker has this broker's id; StoreError if the store cannot be reached.
@@ -185,24 +194,13 @@ class Broker:
         )
         if self.config.tracing_otlp_endpoint:
             self.tracing = await asyncio.to_thread(self._open_tracing)
-        joined = self._joined
-        await asyncio.to_thread(joined.open, self._fs)
-        await joined.until_sure()
-        await asyncio.to_thread(joined.restore)
-        self._services = services = compose(
-            Dependencies(
-                config=self.config, dynamic=self.dynamic, info=info, cluster_id=joined.cluster_id, fs=self._fs,
-                clock=self.clock, random=self._random, store=joined.store,
-                store_guard=StoreGuard(
-                    joined.store, TopicStore(joined.store, self.config.topic_defaults), joined.id, self._lost_store
-                ),
-                logs=self._logs, metadata=self.metadata,
-                metrics=self.metrics, slices=self.slices, waiting=self._waiting, peers=self._peers, serve=self.serve,
-                client_quotas=self.client_quotas,
-            )
-        )  # fmt: skip
-        self.clients.decide_by(services.accesses)
-        if services.authorizer.is_enabled:  # other brokers ask before the controller has sent the ACLs
+        startup = self._startup
+        await asyncio.to_thread(startup.open, self._fs)
+        await startup.confirm_missing()
+        await asyncio.to_thread(startup.restore)
+        self._services = services = compose(self._dependencies(info, startup))
+        self.clients.set_accesses(services.accesses)
+        if services.authorizer.is_enabled:  # requests of other brokers come before the controller has sent the ACLs
             services.authorizer.set_acls(await asyncio.to_thread(services.acl_store.load))
         await services.registration.start()
         services.store_guard.start()
@@ -210,19 +208,42 @@ class Broker:
         await services.controller.start()
         background_tasks.start(self._schedule, services, self.loop_delay)
 
+    def _dependencies(self, info: BrokerInfo, startup: StoreStartup) -> Dependencies:
+        store = startup.store
+        guard = StoreGuard(store, TopicStore(store, self.config.topic_defaults), startup.id, self._lost_store)
+        return Dependencies(
+            config=self.config,
+            dynamic=self.dynamic,
+            info=info,
+            cluster_id=startup.cluster_id,
+            fs=self._fs,
+            clock=self.clock,
+            random=self._random,
+            store=store,
+            store_guard=guard,
+            logs=self._logs,
+            metadata=self.metadata,
+            metrics=self.metrics,
+            client_quotas=self.client_quotas,
+            slices=self.slices,
+            waiting=self._waiting,
+            peers=self._peers,
+            serve=self.serve,
+        )
+
     async def ready(self) -> None:
         """Wait until client requests can be served, for at most `READY_TIMEOUT_MS`, then serve them in any case."""
         try:
             if not await self.metadata.wait_until(self._leads_what_it_can, READY_TIMEOUT_MS):
                 logger.warning("broker %d serves before a controller has told it to lead", self.config.broker_id)
-            await asyncio.to_thread(self._joined.note_change)
+            await asyncio.to_thread(self._startup.note_change)
         finally:
             self._is_ready.set()
 
     def _leads_what_it_can(self) -> bool:
-        """Whether the controller knows this registration and has elected leaders where it can.
+        """Return whether the controller knows this registration and has elected leaders where it can.
 
-        Every partition that this broker is in sync for must be led, here or elsewhere, or be in a failed log directory.
+        Every partition whose ISR has this broker must be led, here or elsewhere, or be in a failed log directory.
         """
         services, here = self.services, self.config.broker_id
         metadata, replicas = services.metadata, services.replicas
@@ -234,7 +255,7 @@ class Broker:
         )  # fmt: skip
 
     def _is_known(self) -> bool:
-        """Whether the controller has sent the cluster's state, with this broker's present registration."""
+        """Return whether the controller has sent the cluster's state, with this broker's present registration."""
         info = self.metadata.brokers.get(self.config.broker_id)
         return self.metadata.is_complete and info is not None and info.epoch >= self.services.registration.epoch
 
@@ -247,17 +268,19 @@ class Broker:
     def _new_id(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
 
+    # Failures
+
     def _dir_failed(self, path: str, error: OSError) -> None:
         """Take the directory's partitions offline and answer the requests that wait for them. Called on any thread."""
         if self._loop and self._services:
-            self._loop.call_soon_threadsafe(self._lose_dir, path, str(error))
+            self._loop.call_soon_threadsafe(self._set_dir_offline, path, str(error))
 
-    def _lose_dir(self, path: str, why: str) -> None:
+    def _set_dir_offline(self, path: str, why: str) -> None:
         self.services.replicas.set_dir_offline(path, why)
-        self.services.registration.tell_of_failed_disk()
+        self.services.registration.report_failed_disk()
 
     def _lost_store(self) -> None:
-        self._has_left = True  # there is no controller that could elect other leaders
+        self._has_left = True  # no controller could elect other leaders
         self._on_lost_store()
 
     @property
@@ -267,7 +290,7 @@ class Broker:
 
     @property
     def not_ready(self) -> str:
-        """Why clients should use other brokers than this one, which runs; empty if they should use it."""
+        """The reason why clients should use other brokers, though this one runs; empty if there is none."""
         if not self.takes_records:
             return "each log directory is full or has failed"
         if self.services.store_guard.is_lost:
@@ -286,6 +309,8 @@ class Broker:
         }
         return {name: trouble for name, trouble in found.items() if trouble}
 
+    # Requests
+
     async def serve(self, api: Api[Request, Response], request: Request) -> Response:
         """Handle a request and return its response. Raises KafkaError if the whole request is refused."""
         figures = self.metrics.requests[api.name]
@@ -296,7 +321,7 @@ class Broker:
                 with waiting_for_others():
                     await self._is_ready.wait()
             services = self._services
-            assert services  # other brokers reach this one once it has joined
+            assert services  # other brokers reach this one only after `join`
             return await services.handlers[api](request)
         except KafkaError:
             figures.count_refused()
@@ -311,6 +336,14 @@ class Broker:
         finally:
             figures.observe(loop.time() - started)
 
+    @property
+    def waiting_requests(self) -> int:
+        """Number of fetches and produces that wait for records or replicas."""
+        of_sessions = self._services.session_waiting.waiting if self._services else 0
+        return self._waiting.waiting + of_sessions
+
+    # Stop
+
     async def leave(self) -> None:
         """Hand this broker's leaderships over, if there are other brokers. Runs once; does nothing before the start."""
         config, services = self.config, self._services
@@ -319,7 +352,7 @@ class Broker:
         self._has_left = True
         if config.controlled_shutdown_enable and len(services.metadata.brokers) > 1:
             pauses_ms = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms
-            with suppress(TimeoutError):  # nothing may keep a broker from stopping
+            with suppress(TimeoutError):  # the broker must be able to stop
                 async with asyncio.timeout((pauses_ms + config.controlled_shutdown_timeout_ms) / 1000):
                     await hand_over_leaderships(
                         services.registration.epoch,
@@ -331,7 +364,7 @@ class Broker:
         await services.history.flush()
 
     def prepare_stop(self) -> None:
-        """Answer the waiting requests; from now on no request waits."""
+        """Answer the waiting requests. Later requests do not wait."""
         self.is_stopping = True
         self._is_ready.set()
         if self._services:
@@ -351,9 +384,9 @@ class Broker:
             await self._stop_services(self._services)
         if self.tracing:
             await asyncio.to_thread(self.tracing.close)
-        if self._joined.has_logs:
+        if self._startup.has_logs:
             await asyncio.to_thread(self._logs.close)
-        await asyncio.to_thread(self._joined.close)
+        await asyncio.to_thread(self._startup.close)
 
     async def _stop_services(self, services: Services) -> None:
         await services.controller.stop()
@@ -364,21 +397,17 @@ class Broker:
         await services.replicas.close()
         await services.state_changes.close()
         await services.replacements.stop()
-        await services.groups.partitions.loaded()  # nothing reads logs any more
+        await services.groups.partitions.loaded()  # no task reads logs any more
         await services.transactions.partitions.loaded()
         await services.topics.settled()
         changes = services.state_changes
         await asyncio.to_thread(changes.write_high_watermarks, changes.high_watermarks())
         await services.peers.close()
 
-    @property
-    def waiting_requests(self) -> int:
-        """Number of fetches and produces that wait for records or replicas."""
-        of_sessions = self._services.session_waiting.waiting if self._services else 0
-        return self._waiting.waiting + of_sessions
+    # Figures, for metrics
 
     def figures(self) -> Mapping[str, int]:
-        """Return the figures of `Services.figures`; none before the broker's start."""
+        """Return `Services.figures`; none before the broker's start."""
         return self._services.figures() if self._services else {}
 
     async def group_figures(self) -> GroupFigures:
@@ -392,11 +421,6 @@ class Broker:
     async def topics_if_controller(self) -> Sequence[Topic]:
         """Return the topics of the cluster if this broker is the controller, else none."""
         return tuple(self.metadata) if self._services and self._services.controller.is_active else ()
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the broker runs on; None before its start."""
-        return self._loop
 
     def cluster_figures(self) -> Mapping[str, int]:
         """Return figures of the whole cluster by name if this broker is the controller, else none."""

@@ -4,8 +4,8 @@
     ResourceMetrics  2: ScopeMetrics …
     ScopeMetrics     2: Metric …
 
-The outer messages are read field by field, and each metric on its own: a few compressed bytes can hold millions of
-empty messages, which would take a hundred times their bytes as objects, and nothing else would run meanwhile.
+The outer messages are read field by field, and each metric is decoded on its own. A few compressed bytes can hold
+millions of empty messages: decoded at once, they would take a hundred times their bytes and block all threads.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sparklog.base.errors import InvalidRecord, InvalidRequest
 from sparklog.base.protobuf import fields_of
 
 MAX_FIELDS = 10_000
-"""Of the outer messages: a client of Kafka has some hundreds of metrics."""
+"""Maximum number of fields in the outer messages: a Kafka client has some hundreds of metrics."""
 MAX_METRIC_BYTES = 256 << 10
-"""A larger metric is left out: this one takes up to 15 ms, in which no other thread runs."""
+"""Larger metrics are left out: to decode one of this size takes up to 15 ms, in which no other thread runs."""
 _RESOURCE_METRICS, _SCOPE_METRICS, _METRICS = 1, 2, 2
 _DELTA = 1  # AggregationTemporality
 
@@ -33,13 +33,13 @@ class Point(NamedTuple):
     """As ``key=value,…``, sorted by key."""
     value: float
     is_total: bool
-    """Whether it only grows, like a counter."""
+    """Whether the value only grows, like a counter's."""
     is_delta: bool
-    """Whether it counts what came since the push before."""
+    """Whether the value is the change since the push before."""
 
 
 def read_points(data: memoryview) -> Iterator[Point]:
-    """Yield the points of MetricsData. Of a histogram and a summary, the count and the sum are points.
+    """Yield the points of MetricsData: for a histogram or a summary, its count and its sum.
 
     Raises InvalidRecord if the bytes are no MetricsData, or have more than MAX_FIELDS fields around the metrics.
     """
@@ -55,7 +55,7 @@ def read_points(data: memoryview) -> Iterator[Point]:
 
 
 class _MessageReader:
-    """Reads the fields of messages, up to a number of them altogether."""
+    """Reads the fields of nested messages, up to one limit for all of them."""
 
     def __init__(self, most: int) -> None:
         self._left = most
@@ -70,7 +70,7 @@ class _MessageReader:
 
 
 def _points_of(data: memoryview) -> Iterator[Point]:
-    # Takes 50 ms and 5 MB, which a broker without pushing clients is spared.
+    # Imported here: the import takes 50 ms and 5 MB, and only brokers with pushing clients need it.
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 

@@ -1,9 +1,8 @@
-"""Calls from a broker to the brokers of its cluster, itself included: own requests go straight to its handlers.
+"""Calls from a broker to the brokers of its cluster. Calls to itself go straight to its handlers.
 
-Requests to the controller, which may be another broker or this one, go to the broker that the last UpdateMetadata
-named. If it has resigned or died since, another controller is elected and tells this broker, which then sends the
-request there. A request whose connection failed may have been carried out, so only idempotent requests are sent this
-way.
+Requests to the controller go to the broker that the last UpdateMetadata named. If that broker has resigned or died
+since, the next controller sends this broker an UpdateMetadata, and the request goes there. A request whose connection
+failed may have been carried out, so `ask_controller` is for idempotent requests only.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ class PeersAndSelf:
 
 
 def _retrieve(work: asyncio.Future[Any]) -> None:
-    """Retrieve the exception of work that nothing waits for any more; unexpected errors are in the log."""
+    """Retrieve the exception of work without a waiting caller, so that asyncio does not report it."""
     if not work.cancelled():
         work.exception()
 
 
 class PartitionLeaders:
-    """The leaders of partitions, for the sender of transaction markers. Implements Leaders of marker_sender.py."""
+    """The leaders of partitions, for transaction markers. Implements `Leaders` (transaction/marker_sender.py)."""
 
     def __init__(self, metadata: MetadataCache, peers: Peers) -> None:
         self._metadata = metadata
@@ -82,7 +81,7 @@ class PartitionLeaders:
 
 RETRY_BACKOFF_MS = 50
 LEAST_TIMEOUT_MS = 5_000
-"""Least time for a request: a client with a shorter timeout still needs to learn the outcome."""
+"""Minimum timeout of a request: a client with a shorter timeout still needs to learn the outcome."""
 
 
 async def ask_controller(request: Any, *, clock: Clock, metadata: MetadataCache, peers: Peers, timeout_ms: int) -> Any:

@@ -5,9 +5,8 @@ RackAwareReplicaSelector the leader sends a consumer in another rack to a live r
 the offset; if several do, to the one with the highest log end offset.
 
 A consumer that states a rack, even an empty one, may read from followers. A follower serves records up to its own high
-watermark, which may lag the leader's. An offset that its log has, but that it does not know to be committed, gets
-OFFSET_NOT_AVAILABLE: the consumer retries. An offset outside of its log gets OFFSET_OUT_OF_RANGE: the consumer goes
-back to the leader, which knows better.
+watermark, which may lag the leader's. An offset of its log above that high watermark gets OFFSET_NOT_AVAILABLE, and the
+consumer retries. An offset outside of its log gets OFFSET_OUT_OF_RANGE, and the consumer goes back to the leader.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LEADER_ONLY = "leader"
 
 
 def readable_replica(replicas: ReplicaManager, name: TopicPartition, client_rack: str | None) -> Replica:
-    """Return the replica, if a consumer with that rack may read from it. None: the client states no rack, leader only.
+    """Return the replica, if a consumer in that rack may read from it. client_rack: None: from the leader only
 
     Raises NotLeaderOrFollower if the partition has no known leader, and as `ReplicaManager.get` does.
     """
@@ -38,7 +37,7 @@ def readable_replica(replicas: ReplicaManager, name: TopicPartition, client_rack
 
 
 def check_is_committed(replica: Replica, fetch_offset: int) -> None:
-    """Raises OffsetNotAvailable if this follower does not know yet whether that offset is committed."""
+    """Raises OffsetNotAvailable if this broker is a follower that does not know yet whether the offset is committed."""
     partition = replica.partition
     if not partition.is_leader and partition.high_watermark < fetch_offset <= replica.log.log_end_offset:
         raise OffsetNotAvailable(

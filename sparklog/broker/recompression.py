@@ -1,8 +1,7 @@
 """Compression of produced batches with their topics' codec, in threads, before the append.
 
-Batches of topics with compression.type = producer, the default, never come here. A batch may take hundreds of times
-its bytes in memory while it is compressed anew, so few requests are worked on at a time; the others wait in the order
-in which they came.
+Topics with compression.type = producer, the default, need none. Recompression may take hundreds of times a batch's
+bytes in memory, so at most AT_ONCE requests run at a time; the others queue in their order.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from sparklog.base.errors import KafkaError
 from sparklog.records.recompression import Compression, recompress
 
 AT_ONCE = 2
-"""Requests that are compressed anew at a time."""
+"""Requests whose batches are recompressed at a time."""
 Batches = bytearray | memoryview
 
 
 class RecompressionResult(NamedTuple):
-    """Batches with the topic's codec, or why there are none."""
+    """The recompressed batches; with an error, the original ones."""
 
     data: Batches
     error: KafkaError | None = None
 
 
 class RecompressionJob(NamedTuple):
-    """The batches of one partition, and what is to become of them."""
+    """The batches of one partition, and the compression of its topic."""
 
     data: Batches
     compression: Compression
@@ -44,13 +43,13 @@ class RecompressionJob(NamedTuple):
 
 
 class Recompressor:
-    """Threads that compress batches anew. A call that is cancelled leaves its thread to finish, or never starts one."""
+    """Threads that recompress batches. A cancelled call leaves its thread to finish, or never starts one."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AT_ONCE, "sparklog recompression")
 
     async def run(self, jobs: Mapping[int, RecompressionJob]) -> dict[int, RecompressionResult]:
-        """Return what becomes of each job, by its key."""
+        """Return the result of each job, by the job's key."""
         do = partial(_run_each, tuple(jobs.values()))
         done = await asyncio.get_running_loop().run_in_executor(self._threads, do)
         return dict(zip(jobs, done, strict=True))

@@ -1,8 +1,8 @@
 """This broker's registration in the cluster: its node `/brokers/ids/N`, which ends with the store's session.
 
-The broker registers at the start, and again whenever the store has ended its session. By then the other brokers have
-seen it dead and have taken its leaderships over, so it gets a new, greater broker epoch. Until it has registered again
-it keeps working with the state it has; the others refuse its requests, as they carry its old epoch.
+The broker registers at the start, and again whenever the store has ended its session. By then other brokers have taken
+its leaderships over, so it gets a new, greater broker epoch. Until then the broker keeps working with its present
+state; other brokers refuse its requests, which carry the old epoch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import ConfigError, StoreError
-from sparklog.cluster.brokers import BY_NAME, register_when_free, tell_of_failed_disk
+from sparklog.cluster.brokers import BY_NAME, register_when_free, report_failed_disk
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.store import SessionState, Store
 
@@ -38,13 +38,13 @@ class Registration:
         on_connected: Callable[[], None] = lambda: None,
         protocols: Mapping[str, str] = BY_NAME,
     ) -> None:
-        """timeout_ms: how long to wait for another broker's node with this id to go, or for the store to be reachable.
+        """timeout_ms: longest wait for another broker's node with this id to vanish, or for the store to be reachable.
         on_connected: called when the store can be reached again. protocols: the listeners' security protocols.
         """
         self.epoch = NO_EPOCH
         """The broker epoch of the present registration; NO_EPOCH before the first."""
         self.is_connected = True
-        """Whether there is a session with the store that it answers."""
+        """Whether the store is reachable in the present session."""
         self.expired_sessions = 0
         """Number of sessions that the store has ended."""
         self.is_registered = False
@@ -59,7 +59,7 @@ class Registration:
         self._has_expired = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        self._telling: set[asyncio.Task[None]] = set()
+        self._reports: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Register, and stay registered. Raises ConfigError if another broker has the id, or StoreError."""
@@ -68,25 +68,25 @@ class Registration:
         self._task = asyncio.create_task(self._keep(), name="registration")
 
     async def stop(self) -> None:
-        """Stop registering. The node goes when the store is closed."""
-        tasks = [*self._telling, *([self._task] if self._task else [])]
+        """Stop registering. The node is deleted when the store is closed."""
+        tasks = [*self._reports, *([self._task] if self._task else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def tell_of_failed_disk(self) -> None:
+    def report_failed_disk(self) -> None:
         """Notify the controller of a failed disk, so that it asks this broker which replicas still work."""
-        task = asyncio.create_task(self._tell_of_failed_disk())
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task = asyncio.create_task(self._report_failed_disk())
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
 
-    async def _tell_of_failed_disk(self) -> None:
+    async def _report_failed_disk(self) -> None:
         for _ in range(TRIES):
             try:
-                await asyncio.to_thread(tell_of_failed_disk, self._store, self._info.broker_id)
+                await asyncio.to_thread(report_failed_disk, self._store, self._info.broker_id)
                 return
             except StoreError as error:
-                logger.warning("the controller could not be told that a disk has failed: %s", error)
+                logger.warning("the controller could not be notified of a failed disk: %s", error)
                 await asyncio.sleep(RETRY_MS / 1000)
 
     def _session_changed(self, state: SessionState) -> None:

@@ -90,12 +90,12 @@ class Replacements:
         if sources[-1].next_offset > (committed := replica.partition.high_watermark):
             raise InvalidUpdateVersion(f"{partition}: the sources end above the high watermark {committed}")
         self._leases.check_free(replica.log, holder, self._now_ms)
-        wanted = Lease(id=self._new_id(), log=replica.log, holder=holder, sources=tuple(sources), lease_ms=lease_ms)
-        return await self._executor.run(replica.log, partial(self._begin, wanted))
+        lease = Lease(id=self._new_id(), log=replica.log, holder=holder, sources=tuple(sources), lease_ms=lease_ms)
+        return await self._executor.run(replica.log, partial(self._begin, lease))
 
-    async def _begin(self, wanted: Lease[Log]) -> Lease[Log]:
-        before = self._leases.held(wanted.log)
-        lease = self._leases.begin(wanted, self._now_ms)
+    async def _begin(self, requested: Lease[Log]) -> Lease[Log]:
+        before = self._leases.held(requested.log)
+        lease = self._leases.begin(requested, self._now_ms)
         try:
             if before:
                 await self._discard(before)

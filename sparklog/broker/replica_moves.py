@@ -1,7 +1,7 @@
-"""The work on moves of replicas between this broker's log directories (log/directory/moves.py), on a schedule.
+"""The periodic task that moves replicas between this broker's log directories (log/directory/moves.py).
 
-A thread copies one piece after the other, of each move in turn. Pieces are small enough that a cancelled move or the
-broker's stop waits for one only. replica.alter.log.dirs.io.max.bytes.per.second limits all moves together.
+A thread copies one piece after the other, of each move in turn. A cancelled move or the broker's stop waits for one
+piece only. replica.alter.log.dirs.io.max.bytes.per.second limits all moves together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST_PAUSE_S = 1.0
 
 
 class ReplicaMover:
-    """Does the steps of a broker's moves."""
+    """Carries out the moves of one broker."""
 
     def __init__(
         self,
@@ -28,15 +28,15 @@ class ReplicaMover:
         rate: Callable[[], int],
         write_high_watermark: Callable[[TopicPartition, str], None],
     ) -> None:
-        """rate: returns the current limit in bytes per second. write_high_watermark: writes that of a partition to the
-        checkpoint in a directory; blocks."""
+        """rate: returns the current limit in bytes per second. write_high_watermark: writes a partition's high
+        watermark to the checkpoint in a directory; blocks."""
         self._moves = moves
         self._rate = rate
         self._throttle = ReplicationThrottle(rate)
         self._write_high_watermark = write_high_watermark
 
     async def run(self) -> None:
-        """Do steps until no replica moves."""
+        """Copy piece after piece until no replica moves."""
         loop = asyncio.get_running_loop()
         while len(self._moves):
             if pause_s := self._throttle.pause(loop.time()):

@@ -77,9 +77,9 @@ def check_changeable(broker_id: int, overrides: Mapping[str, str]) -> None:
 
 
 def on_configs(operation: AclOperation, refused: Callable[[Any, KafkaError], Any]) -> tuple[Right, ...]:
-    """Return the rights to the configurations of topics, and to all others, which are the cluster's.
+    """Return the rights to configurations: of topics, on the topic; of other resources, on the cluster.
 
-    refused: makes the result of an element that is refused
+    refused: makes the result of a refused element
     """
     return (
         OnEach(operation, TOPIC, "resources", _topic, refused, "resources"),

@@ -1,25 +1,25 @@
-"""What a broker that starts does where its log directories and the cluster store disagree. Nothing is deleted.
+"""Restoration and adoption of topics, where a starting broker's log directories and the cluster store disagree.
+
+Nothing is deleted.
 
 Restoration
 -----------
-A store whose id differs from the recorded one is a replacement. Each broker that starts with it restores the topics
-that it has copies of, before it registers: their ids, configurations, partitions and replicas
-(cluster/restored_topics.py). The brokers may start in any order. A partition is led once all its replicas are
-registered and have been compared.
+A store whose id differs from the recorded one is a replacement. Before it registers, each starting broker restores the
+topics that it has copies of: their ids, configurations, partitions and replicas (cluster/restored_topics.py). The
+brokers may start in any order. A partition gets a leader once all its replicas are registered and have been compared.
 
-A store may also have lost the states of some partitions, and kept their topics. The controller that sees it marks these
-topics as unsure, and a broker that starts restores the states.
+A store may also have lost the states of some partitions, and kept their topics. The controller marks these topics as
+unsure, and a starting broker restores the states.
 
 Adoption
 --------
 Topic folders that the store does not know become topics, as in a log directory that Apache Kafka wrote, or one whose
-cluster store was lost. A broker adopts at its start, before it registers, and only if no other broker is registered:
-with others it cannot know whose records these are, or whether the topic was deleted while it was away. In that case the
-folders stay and a warning is logged.
+cluster store was lost. A broker adopts at its start, before it registers, and only if no other broker is registered.
+With other brokers the topic may be theirs, or deleted meanwhile: then the folders stay and a warning is logged.
 
-If this broker had the topic from the store, and the store has lost no changes since, the topic was deleted meanwhile.
-Its folders are renamed to `-stray`, as Apache Kafka does: a new topic of that name begins with empty logs. No start
-opens or deletes them. The same happens if the store has another topic of the name by now.
+If the store once had the topic, and has lost no changes since, the topic was deleted meanwhile. Its folders are renamed
+to `-stray`, as Apache Kafka does: a new topic of that name begins with empty logs. Later starts neither open nor delete
+them. The same happens if the store has another topic of the name by now.
 
 An adopted topic gets the id in its folders and the configuration kept beside them (log/directory/topic_configs.py).
 If none was kept, an internal topic gets its own configuration, and any other topic keeps all its records until an
@@ -27,9 +27,9 @@ administrator configures it. This broker alone leads its partitions, in a leader
 partition that cannot be opened is adopted with the others, and is served once its files are whole.
 
 A store that has lost changes, as SQLite's can lose its write-ahead log, may know topics with an outdated configuration:
-they get the kept configuration back. So does a topic that has none at all in the store. Their leader epochs leap:
-clients trust no leader with an older epoch than one they have seen, and no log knows of an epoch without records. The
-epoch that a topic leaps to is kept beside its configuration, for the store may be lost again before a record has it.
+they get the kept configuration back. So does a topic that has none at all in the store. Their leader epochs leap by
+LEAP: clients refuse a leader with an older epoch than they have seen, and logs do not show epochs without records. The
+epoch after the leap is kept beside the topic's configuration: the store may be lost again before a record has it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_replaced(logs: LogManager, store_id: str) -> bool:
-    """Return whether the store with that id has taken the place of the one that the log directories have noted."""
+    """Return whether the store has another id than the one that the log directories have recorded."""
     if logs.store_id in ("", store_id):
         return False
     logger.error(
@@ -72,7 +72,7 @@ def is_replaced(logs: LogManager, store_id: str) -> bool:
 
 
 def missing_topics(logs: LogManager, topics: TopicStore, store_id: str) -> set[str]:
-    """Return the topics with folders here that the store of the log directories had, and does not have now. Blocks."""
+    """Return the topics with folders here that the recorded store had, and does not have now. Blocks."""
     if logs.store_id != store_id:
         return set()
     here = {partition.topic for partition in logs.partitions}
@@ -80,7 +80,7 @@ def missing_topics(logs: LogManager, topics: TopicStore, store_id: str) -> set[s
 
 
 def restore_topics(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: Store) -> None:
-    """Restore the topics that there are copies of. Blocks."""
+    """Restore the topics from their copies beside the logs. Blocks."""
     epochs: dict[str, dict[int, int]] = defaultdict(dict)
     ids: dict[str, set[UUID | None]] = defaultdict(set)
     for log in logs:
@@ -98,21 +98,21 @@ def restore_topics(logs: LogManager, topics: TopicStore, config: BrokerConfig, s
             store, topics, name, copy,
             store_id=logs.store_id, broker_id=config.broker_id, epochs=leapt(logs, name, copy.topic_id, latest),
         )  # fmt: skip
-        _tell(name, outcome, len(copy.partitions))
+        _log_outcome(name, outcome, len(copy.partitions))
         if outcome is not RestoreOutcome.OTHER_TOPIC:
             logs.update_configs({name: config_of(name, topics.load_overrides(name), config.topic_defaults)})
 
 
 def restore_states(logs: LogManager, topics: TopicStore, store: Store) -> None:
-    """Restore the states that partitions have lost in a store which has kept their topics. Blocks.
+    """Restore lost states of partitions whose topics the store still has. Blocks.
 
-    They have no leader and nobody in sync, so that the controller compares the replicas, as those of restored topics.
+    A restored state has no leader and an empty ISR: the controller compares the replicas, as for restored topics.
     """
     epochs = {log.partition: log.latest_epoch for log in logs}
     for name, copy in sorted(logs.kept_topics.items()):
         if copy.topic_id is None or not topics.is_unsure(name) or topics.is_marked_deleted(name):
             continue
-        with suppress(NoNode):  # it is deleted right now
+        with suppress(NoNode):  # the topic is being deleted
             assignment = topics.load_assignment(name)
             if assignment.topic_id != copy.topic_id:
                 continue
@@ -126,7 +126,7 @@ def restore_states(logs: LogManager, topics: TopicStore, store: Store) -> None:
             restore_lost_states(store, name, leapt(logs, name, copy.topic_id, latest))
 
 
-def _tell(name: str, outcome: RestoreOutcome, partitions: int) -> None:
+def _log_outcome(name: str, outcome: RestoreOutcome, partitions: int) -> None:
     match outcome:
         case RestoreOutcome.CREATED:
             logger.warning("restoring topic %s with %d partitions: the cluster store had lost it", name, partitions)
@@ -148,7 +148,10 @@ def adopt(
     has_lost_changes: bool,
     new_id: Callable[[], UUID],
 ) -> None:
-    """Adopt the unknown topics. Blocks. others: the other registered brokers. has_lost_changes: of the store."""
+    """Adopt the unknown topics. Blocks.
+
+    others: the other registered brokers. has_lost_changes: whether the store has lost changes.
+    """
     known = set(topics.names())
     if not has_lost_changes:
         _set_deleted_stray(logs, topics, known, config.broker_id)
@@ -190,17 +193,17 @@ def adopt(
 
 
 def _set_deleted_stray(logs: LogManager, topics: TopicStore, known: Collection[str], broker_id: int) -> None:
-    """Rename the folders of topics that this broker had from the store, and that are not in it any more.
+    """Rename the folders of topics that were in the store, and are not any more.
 
-    So are those of a topic that is being deleted, except for this broker's replicas, which the controller has deleted.
-    known: the names of the store's topics. A folder without an id counts as that of the topic whose copy is beside it.
+    Folders of a topic in deletion are renamed too, except this broker's replicas, which the controller has deleted.
+    known: the names of the store's topics. A folder without an id belongs to the topic whose copy is beside it.
     """
     here = {partition.topic for partition in logs.partitions}
     gone = {name: copy.topic_id for name, copy in logs.kept_topics.items() if copy.topic_id and name in here}
     marked = set(topics.marked_deleted())
     replicas: set[TopicPartition] = set()
     for name in gone.keys() & known:
-        with suppress(NoNode):  # it was deleted right now
+        with suppress(NoNode):  # the topic was just deleted
             there = topics.load_assignment(name)
             if there.topic_id == gone[name] and name not in marked:
                 del gone[name]
@@ -246,18 +249,17 @@ def _led_by(broker_id: int, leader_epoch: int) -> PartitionInfo:
 def has_lost_changes(
     logs: LogManager, topics: TopicStore, store: Store, others: Collection[int], *, is_replaced: bool
 ) -> bool:
-    """Return whether the store is behind the newest change of it that these log directories have noted. Blocks.
+    """Return whether the store is behind the newest change that these log directories have recorded. Blocks.
 
-    is_replaced: another broker created it to replace a lost store, so the numbers of changes cannot be compared.
+    is_replaced: another broker created the store to replace a lost one, so numbers of changes cannot be compared
 
-    The store may also be an older copy that another store had replaced meanwhile: then a log has batches of a leader
-    epoch that the store has not reached. This is checked only if no other broker is registered: another broker would
-    have been elected by a newer store.
+    The store may also be an older copy: then a log has batches of a leader epoch that the store has not reached. This
+    is checked only if no other broker is registered: others have registered in a store that is up to date.
     """
     if not is_replaced and (newest_change := store.newest_change()) < logs.seen_change:
         why = f"the cluster store has lost changes: its newest is number {newest_change}, but number "
         why += f"{logs.seen_change} has been seen"
-    elif not others and (ahead := _ahead(logs, topics, store)):
+    elif not others and (ahead := _partitions_ahead(logs, topics, store)):
         why = f"the cluster store is an older one: {ahead[0]} and {len(ahead) - 1} other partitions have records of "
         why += "leader epochs that it has not come to"
     else:
@@ -266,8 +268,8 @@ def has_lost_changes(
     return True
 
 
-def _ahead(logs: LogManager, topics: TopicStore, store: Store) -> list[TopicPartition]:
-    """Return the partitions with records of a later leader epoch than the store's, for topics with the same id."""
+def _partitions_ahead(logs: LogManager, topics: TopicStore, store: Store) -> list[TopicPartition]:
+    """Return the partitions, of topics with the same id, that have records of a later leader epoch than the store's."""
     ids = {name: topics.load_assignment(name).topic_id for name in topics.names()}
     latest = {
         log.partition: max(log.latest_epoch, logs.leapt_to(log.partition.topic, log.topic_id))
@@ -280,22 +282,22 @@ def _ahead(logs: LogManager, topics: TopicStore, store: Store) -> list[TopicPart
 def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: Store) -> None:
     """Restore configurations and raise leader epochs in a store that has lost changes. Blocks.
 
-    The assignments may be outdated: no broker deletes a replica because of them any more (apis/update_metadata.py).
+    The assignments may be outdated, so brokers delete no replica because of them (strays.py).
     """
     for name in topics.names():
         topics.set_unsure(name)
         kept = logs.find_kept_config(name, topics.load_assignment(name).topic_id)
         if kept is not None and kept != (stored := topics.load_overrides(name)):
             logger.warning("topic %s gets back its configuration: %s, not %s", name, dict(kept), stored)
-            topics.change_overrides(name, partial(_take, kept))
+            topics.change_overrides(name, partial(_replace_by, kept))
             logs.update_configs({name: config_of(name, kept, config.topic_defaults)})
-    _leap(logs, store)
+    _raise_epochs(logs, store)
 
 
 def restore_broker_keys(logs: LogManager, topics: TopicStore, *, has_lost_changes: bool) -> None:
-    """Restore the keys that were set for brokers at run time, which topics may have their retention from. Blocks.
+    """Restore the keys that were set for brokers at run time: a topic's retention may come from them. Blocks.
 
-    has_lost_changes: the store may have outdated ones
+    has_lost_changes: replace the keys in the store, which may be outdated
     """
     for node, overrides in logs.kept_brokers.items():
         if overrides:
@@ -307,7 +309,7 @@ def restore_lost_configs(logs: LogManager, topics: TopicStore, config: BrokerCon
     here = {partition.topic for partition in logs.partitions}
     for name in topics.unconfigured():
         if name not in here:
-            continue  # a broker with its folders may have a copy
+            continue  # a broker with the topic's folders may have a copy
         overrides, source = _overrides_of(name, topics.load_assignment(name).topic_id, logs, config)
         logger.error(
             "topic %s: its configuration is missing in the cluster store; it becomes %s (%s)",
@@ -321,11 +323,11 @@ def _listed(overrides: Overrides) -> str:
     return ", ".join(f"{key}={value}" for key, value in overrides.items())
 
 
-def _take(kept: Overrides, _: Overrides) -> Overrides:
+def _replace_by(kept: Overrides, _: Overrides) -> Overrides:
     return kept
 
 
-def _leap(logs: LogManager, store: Store) -> None:
+def _raise_epochs(logs: LogManager, store: Store) -> None:
     states = read_states(store, [log.partition for log in logs])
     latest: dict[tuple[str, UUID | None], dict[int, int]] = {}
     for log in logs:
@@ -338,7 +340,7 @@ def _leap(logs: LogManager, store: Store) -> None:
 
 
 def _raise_epoch(store: Store, name: TopicPartition, epoch: int) -> None:
-    """Raise a partition's leader epoch in the store, also while a controller or a leader changes its state."""
+    """Raise a partition's leader epoch in the store; retry if a controller or a leader changes the state meanwhile."""
     for state in iter(lambda: read_states(store, [name]).get(name), None):
         if state.leader_epoch >= epoch:
             return
@@ -349,7 +351,7 @@ def _raise_epoch(store: Store, name: TopicPartition, epoch: int) -> None:
 
 
 def leapt(logs: LogManager, topic: str, topic_id: UUID | None, latest: Mapping[int, int]) -> dict[int, int]:
-    """Return epochs that no client has seen, given each partition's latest; they are kept before anybody uses them."""
+    """Return leader epochs that no client has seen, and record them. latest: each partition's latest epoch"""
     before = logs.leapt_to(topic, topic_id)
     found = {number: max(epoch, before) + LEAP for number, epoch in latest.items()}
     logs.note_leap(topic, topic_id, max(found.values()))

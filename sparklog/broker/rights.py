@@ -2,15 +2,17 @@
 
     On           a right to the one resource that the request is about; without it, the whole request is refused
     OnEach       a right to each element's resource; elements without it get an error, the others are served
-    OnAnswers    the same, decided when the request has been served: for elements that the request need not name
+    OnEachKey    the same, where the response is a mapping
+    OnAnswers    the same, decided after the request was served: the request need not name the elements
     OnShown      elements of the response are left out without the right
     OnAll        a right to several resources; without one of them, the whole request is refused
-    OneOf        the first of several alternatives that the client has; none: as the last one refuses
-    Either       one right or another, by what the request is
+    OnAny        a right to any resource of a type
+    OneOf        one of several alternatives; without all of them, the last one refuses
+    Either       one right or another, depending on the request
     If           a right that only some requests need
 
 Rights are checked in their order, before the handler runs. Operations and errors are those of Apache Kafka's KafkaApis.
-Where a request names what does not exist, the client gets the same error as where it exists.
+A client without a right gets the same error whether the named resource exists or not.
 """
 
 from __future__ import annotations
@@ -45,11 +47,11 @@ _ERRORS: Mapping[AclResourceType, type[KafkaError]] = {
     TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
 }
 MAX_CLIENTS, MAX_NAMES = 1_000, 1_000
-"""Clients, and resources of each kind, whose rights are remembered."""
+"""Maximum number of clients, and of names for each right of a client, whose rights are cached."""
 Serve = Callable[[Any], Awaitable[Any]]
-"""Serves a request whose right has been checked, and returns the response."""
+"""Serves a request whose rights have been checked, and returns the response."""
 Name = Callable[[Any, "Access"], str | None]
-"""Returns the name of an element's resource; None if the element names none, which needs no right."""
+"""Returns the name of an element's resource; None if the element names none and needs no right."""
 
 
 class KnownTopics(Protocol):
@@ -63,7 +65,7 @@ class KnownTopics(Protocol):
 
 
 class Access(Struct, frozen=True, eq=False):
-    """What one client may do, as long as the ACLs are the same."""
+    """The rights of one client, while the ACLs stay the same."""
 
     authorizer: Authorizer
     subject: Subject
@@ -71,16 +73,16 @@ class Access(Struct, frozen=True, eq=False):
     creates_topics: bool
     """Whether the broker creates missing topics that clients name (auto.create.topics.enable)."""
     allowed: dict[OnElements, set[str]] = field(default_factory=dict)
-    """Names of resources to which the client has a right, so that most requests need not ask for a decision."""
+    """Names of resources to which the client has each right: a cache of decisions."""
     nothing_is_left: Callable[[], None] = lambda: None
-    """Called if the client has a right to none of the elements that a request asks for."""
+    """Called if the client has a right to no element of a request."""
 
-    def telling(self, nothing_is_left: Callable[[], None]) -> Access:
-        """Return the same access, with a function to call if the client has a right to no element of a request."""
+    def with_callback(self, nothing_is_left: Callable[[], None]) -> Access:
+        """Return the same access with another `nothing_is_left`."""
         return Access(self.authorizer, self.subject, self.topics, self.creates_topics, self.allowed, nothing_is_left)
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
-        """Return whether the client may do this."""
+        """Return whether the client may do the operation on the resource."""
         return self.authorizer.is_allowed(self.subject, Action(operation, resource_type, name))
 
     def has(self, right: OnElements, name: str) -> bool:
@@ -97,7 +99,7 @@ class Access(Struct, frozen=True, eq=False):
         return True
 
     def may_somewhere(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Return whether the client may do this with some resource of the type."""
+        """Return whether the client may do the operation on any resource of the type."""
         return self.authorizer.is_allowed_somewhere(self.subject, operation, resource_type)
 
     def check(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> None:
@@ -106,7 +108,7 @@ class Access(Struct, frozen=True, eq=False):
             raise self.refusal(operation, resource_type, name)
 
     def operations(self, resource_type: AclResourceType, name: str) -> Sequence[AclOperation]:
-        """Return what the client may do with a resource."""
+        """Return the operations that the client may do on a resource."""
         return self.authorizer.operations(self.subject, resource_type, name)
 
     def refusal(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> KafkaError:
@@ -134,7 +136,7 @@ class Accesses:
         return True
 
     def of(self, subject: Subject) -> Access:
-        """Return what a client may do now."""
+        """Return a client's rights by the present ACLs."""
         if self._version == self._authorizer.version and (found := self._known.get(subject)):
             return found
         if self._version != self._authorizer.version or len(self._known) >= MAX_CLIENTS:
@@ -145,15 +147,15 @@ class Accesses:
 
 
 class Right(Protocol):
-    """A right, and what becomes of a request without it."""
+    """A right that a request needs, and the response without it."""
 
     def admits(self, request: Any, access: Access) -> bool:
-        """Return whether the client has the right to the whole request, so that `apply` would only serve it."""
+        """Return whether the client has the right to the whole request: then `apply` only serves it."""
         ...
 
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
-        """Serve as much of the request as the client may have; return the response. Raises KafkaError if that is none
-        and the response has no place to say so."""
+        """Serve the allowed part of the request; return the response. Raises KafkaError if no part is allowed and the
+        response has no place for the error."""
         ...
 
 
@@ -184,7 +186,7 @@ class On(Struct, frozen=True, eq=False):
 
 
 class OnElements(Struct, frozen=True, eq=False):
-    """A right to the resource of each element of `field`, which the request or the response has."""
+    """A right to the resource of each element of `field`, a field of the request or of the response."""
 
     operation: AclOperation
     type: AclResourceType
@@ -214,7 +216,7 @@ class OnElements(Struct, frozen=True, eq=False):
 
 
 class _OfRequested(OnElements, frozen=True, eq=False):
-    """A right to elements that the request names: those without it are not served."""
+    """A right to elements that the request names; elements without it are not served."""
 
     def admits(self, request: Any, access: Access) -> bool:
         return self.covers(getattr(request, self.field) or (), access)
@@ -249,7 +251,7 @@ class OnEach(_OfRequested, frozen=True, eq=False):
     """Makes the result of an element that is refused."""
     answers: str
     nothing: Callable[[Any], Any] | None = None
-    """Makes a response without elements; None: the handler does, for a request without elements."""
+    """Makes a response without elements; None: the handler serves a request without elements."""
 
     async def serve_rest(self, request: Any, served: Sequence[Any], serve: Serve) -> Any:
         return self.nothing(request) if self.nothing and not served else await serve(request)
@@ -279,10 +281,10 @@ class OnAnswers(OnElements, frozen=True, eq=False):
     """A right to the resource of each element of the response's sequence or mapping `field`. Implements Right."""
 
     refused: Callable[[Any, KafkaError], Any]
-    """Makes the result of an element that is refused from its result; of a mapping, the value from the key."""
+    """Makes the result of a refused element from its result; for a mapping, the value from its key."""
 
     def admits(self, request: Any, access: Access) -> bool:
-        return False  # the response tells
+        return False  # decided by the response
 
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         response = await serve(request)
@@ -308,7 +310,7 @@ class OnShown(OnElements, frozen=True, eq=False):
     """
 
     def admits(self, request: Any, access: Access) -> bool:
-        return False  # the response tells
+        return False  # decided by the response
 
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         response = await serve(request)
@@ -344,12 +346,12 @@ class OnAll(Struct, frozen=True, eq=False):
 
 
 class OnAny(Struct, frozen=True, eq=False):
-    """A right to some resource of a type, whichever (Authorizer.authorizeByResourceType). Implements Right."""
+    """A right to any resource of a type (Authorizer.authorizeByResourceType). Implements Right."""
 
     operation: AclOperation
     type: AclResourceType
     refused: On
-    """The right whose lack is told to a client without this one."""
+    """The right whose lack is the error for a client without this one."""
 
     def admits(self, request: Any, access: Access) -> bool:
         return access.may_somewhere(self.operation, self.type)
@@ -364,10 +366,7 @@ class OnAny(Struct, frozen=True, eq=False):
 
 
 class OneOf(Struct, frozen=True, eq=False):
-    """One of several rights: the first that the client has to the whole request, else the last one.
-
-    Implements Right.
-    """
+    """One of several rights: an alternative that admits the whole request, else `otherwise`. Implements Right."""
 
     alternatives: tuple[On, ...]
     otherwise: Right
@@ -385,7 +384,7 @@ class OneOf(Struct, frozen=True, eq=False):
 
 
 class Either(Struct, frozen=True, eq=False):
-    """One right or another, by what the request is. Implements Right."""
+    """One right or another, depending on the request. Implements Right."""
 
     is_first: Callable[[Any], bool]
     first: Right
@@ -448,9 +447,9 @@ def to_create(
     answers: str,
     nothing: Callable[[Any], Any] | None = None,
 ) -> Right:
-    """Return the right to create the topics of `field` that are missing, if the request lets the broker create them.
+    """Return the right to create the missing topics of `field`, needed if the request lets the broker create them.
 
-    name: returns the topic of an element; the others: as in OnEach
+    name: returns an element's topic; other parameters: as in OnEach
     """
 
     def missing(element: Any, access: Access) -> str | None:
@@ -467,7 +466,7 @@ def to_create(
 
 
 def topic_of(element: Any, access: Access) -> str | None:
-    """Return the topic of an element that has one."""
+    """Return the element's field `topic`."""
     topic: str | None = element.topic
     return topic
 

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 MAX_LIFETIME_MS = 365 * DAY_MS
-"""More overflows in Java clients, which count in nanoseconds."""
+"""A longer lifetime overflows in Java clients, which count in nanoseconds."""
 FindCredentials = Callable[[str], Mapping[ScramMechanism, ScramCredential]]
 
 
@@ -42,7 +42,7 @@ class SaslExchange(Protocol):
     claimed: str | None
     """The user that the client claims to be, if it has named one."""
     expires_ms: int | None
-    """When what the client has shown expires, since the Unix epoch; None: never."""
+    """When the client's credential expires, in ms since the Unix epoch; None: never."""
 
     async def step(self, token: bytes, credentials: FindCredentials) -> bytes:
         """Return the answer to the client's next message.

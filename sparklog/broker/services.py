@@ -1,4 +1,4 @@
-"""The parts of one broker, made by `broker/composition.py`. An API's handler names those that it uses."""
+"""The parts of one broker. composition.py makes them; a handler of an API names those that it uses."""
 
 from __future__ import annotations
 
@@ -47,59 +47,80 @@ from sparklog.transaction.coordinator import TransactionCoordinator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The parts of one broker."""
+    """The parts of one broker, by topic. The parameters of handlers have the names of these fields."""
+
+    # The broker
 
     api_versions: tuple[ApiVersion, ...]
-    """The Kafka APIs that this broker serves."""
+    """The Kafka APIs that this broker announces."""
     config: BrokerConfig
-    """What the broker was started with."""
+    """The configuration at the broker's start."""
     dynamic: DynamicConfig
-    """The configuration as it is now."""
+    """The present configuration."""
     clock: Clock
+    slices: Slices
+    """Cuts long work into slices, and serves other requests between them."""
+    metrics: Metrics
+
+    # The cluster
+
     cluster_id: str
     info: BrokerInfo
+    """This broker as other brokers and clients see it."""
     metadata: MetadataCache
-    users: UserStore
-    acl_store: AclStore
-    authorizer: Authorizer
-    accesses: Accesses
-    quota_store: QuotaStore
-    client_quotas: ClientQuotas
-    client_metrics_store: ClientMetricsStore
-    client_telemetry: ClientTelemetry
-    topics: Topics
-    logs: LogManager
-    replicas: ReplicaManager
-    state_changes: StateChanges
-    """Carries out the controller's LeaderAndIsr and StopReplica requests."""
-    strays: StrayReplicas
-    move_work: ReplicaMover
-    """Moves replicas between log directories."""
-    replacements: Replacements
-    producer_ids: ProducerIds
-    recompressor: Recompressor
-    groups: GroupCoordinator
-    consumer_lags: ConsumerLags
-    transactions: TransactionCoordinator
-    verifier: TransactionVerifier
-    metrics: Metrics
-    fetch_sessions: FetchSessions
-    follower_fetches: FollowerFetches
-    fetchers: ReplicaFetchers
+    """The cluster's state, as the controller has sent it."""
     peers: Peers
     """Calls to the other brokers and to this one."""
+    topics: Topics
+    """Creates, alters and deletes topics."""
+    producer_ids: ProducerIds
+    users: UserStore
+    acl_store: AclStore
+    quota_store: QuotaStore
+    client_metrics_store: ClientMetricsStore
     registration: Registration
     store_guard: StoreGuard
     controller: Controller
     history: ClusterHistory
-    slices: Slices
-    """Long work is cut into slices, between which other requests are served."""
-    session_waiting: Purgatory[int]
-    """Fetches of sessions that wait for records, by their session's id."""
+
+    # Rights, quotas and metrics of clients
+
+    authorizer: Authorizer
+    accesses: Accesses
+    client_quotas: ClientQuotas
+    client_telemetry: ClientTelemetry
+
+    # Logs and replicas
+
+    logs: LogManager
+    replicas: ReplicaManager
+    state_changes: StateChanges
+    """Carries out the controller's LeaderAndIsr and StopReplica requests."""
+    fetchers: ReplicaFetchers
+    """Fetch from the leaders of the partitions that this broker follows."""
+    replica_mover: ReplicaMover
+    strays: StrayReplicas
+    replacements: Replacements
+
+    # Fetch and Produce
+
     waiting: Purgatory[TopicPartition]
-    """Other fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""
+    """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""
+    fetch_sessions: FetchSessions
+    session_waiting: Purgatory[int]
+    """Fetches with a session that wait for records, by the session's id."""
+    follower_fetches: FollowerFetches
+    recompressor: Recompressor
+
+    # Groups and transactions
+
+    groups: GroupCoordinator
+    consumer_lags: ConsumerLags
+    transactions: TransactionCoordinator
+    verifier: TransactionVerifier
+
     handlers: Handlers = field(init=False)
-    """The APIs' handlers, bound to these services. One of them, too: a handler may call others."""
+    """The handlers of all APIs, bound to these parts. A handler may call other handlers."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "handlers", Handlers(self))

@@ -1,8 +1,8 @@
-"""The log of requests whose work took long (`request.log.slow.ms`), on both listeners.
+"""The log of slow requests (`request.log.slow.ms`), on both listeners.
 
-Only the request's own time counts: not its wait in the queue, its waits for others (long polls, replicas, members of
-its group), or the sending of its response. These are in the line, to tell a slow broker from a slow client. The number
-of lines is limited; a line tells how many requests before it have none.
+Only the request's local time counts. Its time in the queue, its waits for others (long polls, replicas, members of its
+group) and the time to send its response are in the line too, to tell a slow broker from a slow client. The number of
+lines is limited; a line says how many slow requests before it were not logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SlowRequests:
     """Logs slow requests of one broker."""
 
     def __init__(self, slow_ms: int, now_s: Callable[[], float] = monotonic) -> None:
-        """slow_ms: the longest local time that is not slow, in milliseconds; -1: none is"""
+        """slow_ms: as in `set_slow_ms`"""
         self.slow_s = NEVER_S
         self.set_slow_ms(slow_ms)
         self._now_s = now_s
@@ -32,7 +32,7 @@ class SlowRequests:
         self._without_line = 0
 
     def set_slow_ms(self, slow_ms: int) -> None:
-        """Log requests whose own time is longer than this; negative: none."""
+        """Log requests whose local time exceeds this many milliseconds; negative: none."""
         self.slow_s = slow_ms / 1000 if slow_ms >= 0 else NEVER_S
 
     def log(

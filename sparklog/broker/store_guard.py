@@ -1,18 +1,17 @@
-"""Guards this broker against a cluster store that loses topics while the broker runs.
+"""Detects a cluster store that loses topics while the broker runs.
 
-The store's id (cluster/identity.py) goes with all else if somebody empties it, or puts another in its place. The broker
-watches the id. Once it is gone:
+The broker watches the store's id (cluster/identity.py). If the store is emptied or replaced, the id is gone too. Then:
 
-    controller      is not elected any more: it would take an empty store for a cluster without topics, and say so
-    gone topics     a controller that begins may not name all topics any more. Those that it does not name keep their
-                    committed offsets and copies, and their names, until the store still has its id `SURE_S` later.
-                    A controller waits likewise before it says that a topic is gone (controller/store_changes.py)
-    the broker      says what has happened, once all is deleted, and is to be started again. A start finds a new store,
-                    restores the topics in it from the copies beside the logs, and registers (restoration.py)
+    controller        this broker's is not elected any more: it would take an empty store for a cluster without topics
+    missing topics    a new controller's full update may lack topics. Their committed offsets, copies and names are kept
+                      until the store is seen to have its id `SURE_S` later. A controller waits likewise before it
+                      reports a topic as deleted (controller/store_changes.py)
+    broker            logs the loss once the whole store is deleted, and must be restarted. The start finds a new store,
+                      restores the topics in it from the copies beside the logs, and registers (restoration.py)
 
-A controller that begins may find topics whose partitions have lost their states: somebody is emptying the store, or has
-deleted these nodes alone. The broker gives up then, too. If the store still has its id `SURE_S` later, it records which
-topics have lost states, and a start restores these.
+A new controller may find topics whose partitions have lost their states: the store is being emptied, or only these
+nodes were deleted. Then, too, the broker must be restarted. If the store still has its id `SURE_S` later, the broker
+records the topics that have lost states, and the start restores the states.
 """
 
 from __future__ import annotations
@@ -50,35 +49,35 @@ class StoreGuard:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsure: dict[str, asyncio.Event] = {}
-        """By the names of topics that are gone, but not surely: set when it is known."""
+        """For each missing topic that may not be deleted: an event that is set once this is known."""
 
     def start(self) -> None:
-        """Watch the store's id from now on."""
-        self._begin(self._watch())
+        """Watch the store's id."""
+        self._start_task(self._watch())
 
     async def stop(self) -> None:
-        """Watch no longer, and forget what `when_sure` was to do."""
+        """Stop watching, and cancel the calls that `when_sure` has scheduled."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def is_intact(self) -> bool:
-        """Return whether the store has lost nothing, as far as is known. Raises StoreError. Blocks; for any thread."""
+        """Return whether the store still has its id. Raises StoreError. Blocks; for any thread."""
         return not self.is_lost and self._has_id()
 
     def lose_states(self, error: LostStates) -> None:
-        """Have the broker started again, which restores the states that the store has lost."""
+        """Report that the store has lost states: the broker must be restarted, and restores them at its start."""
         if not self.is_lost:
             self.is_lost = True
-            self._begin(self._end_for_states(error))
+            self._start_task(self._report_lost_states(error))
 
     def when_sure(self, gone: Iterable[str], do: Callable[[], Awaitable[None]]) -> None:
-        """Call `do` in a while, if the store still has its id then. gone: the topics that it is about."""
-        self._begin(self._do_when_sure(gone, do))
+        """Call `do` after `SURE_S`, if the store still has its id then. gone: the missing topics"""
+        self._start_task(self._do_when_sure(gone, do))
 
     async def until_sure(self, topic: str, timeout_ms: int) -> None:
-        """Wait until a topic of this name may be created. Raises BrokerNotAvailable if the store has lost it."""
+        """Wait until a topic of this name may be created. Raises BrokerNotAvailable if the store may have lost it."""
         if unsure := self._unsure.get(topic):
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_ms / 1000):
@@ -90,21 +89,21 @@ class StoreGuard:
         is_known = asyncio.Event()
         self._unsure |= dict.fromkeys(gone, is_known)
         await asyncio.sleep(SURE_S)
-        if await _insist(self.is_intact, "it is not known whether the cluster store has lost its topics"):
+        if await _retry(self.is_intact, "it is not known whether the cluster store has lost its topics"):
             self._unsure = {name: event for name, event in self._unsure.items() if event is not is_known}
             await do()
         is_known.set()
 
     async def _watch(self) -> None:
         while not self.is_lost:
-            found = await _insist(self._find, "the cluster store's id cannot be read, and is asked for again")
+            found = await _retry(self._find_id, "the cluster store's id cannot be read, and is asked for again")
             if found == self._store_id:
                 await self._has_changed.wait()
                 self._has_changed.clear()
-            elif not self.is_lost:  # or states are lost, and the broker ends for these
-                await self._lose(found)
+            elif not self.is_lost:  # meanwhile, `lose_states` may have reported lost states
+                await self._report_loss(found)
 
-    def _find(self) -> str | None:
+    def _find_id(self) -> str | None:
         watch = None if self._is_watched else self._changed
         self._is_watched = True  # before the watch is set: it may be called at once
         try:
@@ -119,23 +118,25 @@ class StoreGuard:
         with suppress(RuntimeError):  # the loop is closed: the broker has stopped
             self._loop.call_soon_threadsafe(self._has_changed.set)
 
-    async def _lose(self, found: str | None) -> None:
+    async def _report_loss(self, found: str | None) -> None:
         self.is_lost = True
-        await asyncio.sleep(SURE_S)  # a start meanwhile would write what is deleted then
+        await asyncio.sleep(SURE_S)  # a start during the deletion would write nodes that are deleted then
         now = f"is {found}" if found else "is empty"
-        self._end(f"the cluster store has lost everything: it was {self._store_id}, and {now}", "all brokers")
+        self._require_restart(
+            f"the cluster store has lost everything: it was {self._store_id}, and {now}", "all brokers"
+        )
 
-    async def _end_for_states(self, error: LostStates) -> None:
+    async def _report_lost_states(self, error: LostStates) -> None:
         await asyncio.sleep(SURE_S)
 
         def record() -> None:
             if self._has_id():
                 self._topics.set_lost(error.topics)
 
-        await _insist(record, f"it cannot be recorded that {error}")
-        self._end(str(error), "this broker")
+        await _retry(record, f"it cannot be recorded that {error}")
+        self._require_restart(str(error), "this broker")
 
-    def _end(self, what: str, which: str) -> None:
+    def _require_restart(self, what: str, which: str) -> None:
         logger.critical(
             "%s. All records are still here, and so are copies of the topics: start %s again, and they are restored. "
             "See the cluster store is lost, in docs/operating/clusters.md", what, which,
@@ -145,7 +146,7 @@ class StoreGuard:
     def _has_id(self) -> bool:
         return find_store_id(self._store) == self._store_id
 
-    def _begin(self, work: Awaitable[None]) -> None:
+    def _start_task(self, work: Awaitable[None]) -> None:
         async def run() -> None:
             await work
 
@@ -154,11 +155,8 @@ class StoreGuard:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _insist(ask: Callable[[], T], trouble: str) -> T:
-    """Return what a function that blocks returns, called in a thread until the store answers.
-
-    trouble: what to log while it does not
-    """
+async def _retry(ask: Callable[[], T], trouble: str) -> T:
+    """Return the result of `ask`, which blocks, called in a thread until the store answers. trouble: for the log"""
     while True:
         try:
             return await asyncio.to_thread(ask)

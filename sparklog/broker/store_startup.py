@@ -1,9 +1,9 @@
-"""The cluster store of a broker that starts: it is opened, compared with the log directories, and then restored.
+"""The steps with which a starting broker opens its cluster store, and restores what the store has lost.
 
-open          open the store, then the logs with their topics' configurations; find or choose the ids of both
-until_sure    wait until topics that the store does not have surely were deleted
-restore       restore what the store has lost, and adopt what it does not know (restoration.py)
-note_change   record how far the store has come, so that a later start detects a store that has lost changes
+open              open the store, then the logs with their topics' configurations; find or choose the ids of both
+confirm_missing   wait until topics with folders here and none in the store are known to be deleted
+restore           restore what the store has lost, and adopt topics that it does not know (restoration.py)
+note_change       record the number of the store's newest change, so that a later start detects lost changes
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoreStartup:
-    """The store of one broker's cluster. Methods block, but for `until_sure`; they raise StoreError."""
+    """The cluster store of one broker at its start. Methods block, except `confirm_missing`, and raise StoreError."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class StoreStartup:
         new_id: Callable[[], UUID],
         store: Store | None,
     ) -> None:
-        """store: replaces the configured one"""
+        """store: used instead of the configured one"""
         self.id = ""
         """The store's id; empty before `open`."""
         self.cluster_id = ""
         self.has_logs = False
-        """The logs have been opened."""
+        """Whether the logs have been opened."""
         self._config = config
         self._dynamic = dynamic
         self._logs = logs
@@ -80,7 +80,7 @@ class StoreStartup:
         return TopicStore(self.store, self._dynamic.current.topic_defaults)
 
     def open(self, fs: Fs) -> None:
-        """Do the first step. fs: where the log directories are"""
+        """Open the store, then the logs. fs: the file system of the log directories"""
         if self._store is None:
             fs.make_dir(self._config.log_dirs[0])
             self._logs.make_room()
@@ -97,8 +97,8 @@ class StoreStartup:
         self.id = find_or_create_store_id(self.store, candidate)
         self._had_id = self.id != candidate
 
-    async def until_sure(self) -> None:
-        """Do the second step. Raises StoreError if the store has lost the topics."""
+    async def confirm_missing(self) -> None:
+        """Wait `SURE_S` if topics are missing in the store. Raises StoreError if the store has lost everything."""
         missing = await asyncio.to_thread(missing_topics, self._logs, self.topics, self.id)
         if missing:
             await asyncio.sleep(SURE_S)
@@ -108,7 +108,7 @@ class StoreStartup:
                 )
 
     def restore(self) -> None:
-        """Do the third step. A store that had no id may have gone back behind its creation."""
+        """Restore what the store has lost, and adopt topics. A store without an id may be a copy older than its id."""
         logs, store, broker_id = self._logs, self.store, self._config.broker_id
         others = brokers.load(store).keys() - {broker_id}
         is_new = is_replaced(logs, self.id)
@@ -131,7 +131,7 @@ class StoreStartup:
             logs.note_change(store.newest_change(), self.id)
 
     def note_change(self) -> None:
-        """Record the store's newest change; log a warning if the store cannot be reached."""
+        """Record the number of the store's newest change; log a warning if the store cannot be reached."""
         try:
             self._logs.note_change(self.store.newest_change(), self.id)
         except StoreError as error:

@@ -1,13 +1,13 @@
-"""Stray logs: those of partitions that moved to other brokers while this broker could not be told.
+"""Stray replicas: logs of partitions that moved to other brokers while this broker was down.
 
-The controller tells a broker to delete a replica, but this broker may be down then, or the controller may fail. So a
-full update of the metadata, which names all partitions, lets the broker look for strays and delete them, as Apache
-Kafka does since 3.6. The cluster store tells which assignments are sure; while it cannot be reached, all strays stay,
-and the broker looks again every STRAYS_INTERVAL_MS.
+The controller sends StopReplica when a partition moves, but the broker may be down then, or the controller may fail. So
+a broker deletes stray replicas after a full update of the metadata, which names all partitions, as Apache Kafka does
+since 3.6. The store knows which assignments are sure. While the store cannot be reached, all strays stay, and the
+broker tries again every STRAYS_INTERVAL_MS.
 
-A stray is of a known partition and of a topic that is known by its id; this broker is neither its replica nor in sync,
-and knows of no later leader epoch. A log without an id is a stray if it has no records: its broker lost power after it
-had created the folder, and before the id was on the disk.
+A log is a stray if its topic's id and its partition are known, this broker is neither a replica nor in sync, and it
+knows of no later leader epoch. A log without an id is a stray if it has no records: the broker lost power after it had
+created the folder, and before the id was on the disk.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ class StrayReplicas:
         self._metadata = metadata
         self._state_changes = state_changes
         self._topics = topics
-        self._is_owed = False
-        """Whether there may be strays: the broker was told everything, and has not deleted them since."""
+        self._is_pending = False
+        """Whether strays may be left: none were deleted since the last full update."""
 
     async def delete(self) -> None:
         """Delete the strays, after a full update of the metadata."""
-        self._is_owed = True
-        await self.delete_if_owed()
+        self._is_pending = True
+        await self.delete_pending()
 
-    async def delete_if_owed(self) -> None:
-        """Delete the strays if the cluster store could not be reached when they were to be deleted."""
-        if not self._is_owed:
+    async def delete_pending(self) -> None:
+        """Delete the strays that were left because the cluster store could not be reached."""
+        if not self._is_pending:
             return
-        self._is_owed = False
+        self._is_pending = False
         strays = self._find()
         if not strays:
             return
         try:
             unsure = await self._topics.find_unsure({stop.name.topic for stop, _ in strays})
         except StoreError as error:
-            self._is_owed = True
+            self._is_pending = True
             logger.warning("stray replicas stay until the cluster store tells whether they were moved: %s", error)
             return
         for stop, _ in strays:
@@ -76,7 +76,7 @@ class StrayReplicas:
             )
 
     def _find(self) -> list[tuple[StopPartition, UUID]]:
-        """Return the strays and their topics' ids. An in-sync copy is none: it may be the only one."""
+        """Return the strays and their topics' ids. An in-sync replica is no stray: it may be the only one."""
         found = []
         for log in sorted(self._logs, key=lambda log: log.partition):
             topic, info = self._find_topic(log), self._metadata.find_partition(log.partition)
@@ -88,7 +88,7 @@ class StrayReplicas:
         return found
 
     def _find_topic(self, log: Log) -> Topic | None:
-        """Return the topic that the log is of."""
+        """Return the log's topic; None if it is not known."""
         if log.topic_id is None and log.log_start_offset == log.log_end_offset:
             return self._metadata.find(log.partition.topic)
         return self._metadata.find_by_id(log.topic_id)

@@ -1,16 +1,16 @@
-"""Topics are created, grown, altered and deleted: any broker writes the wanted state to the cluster store.
+"""Creation, growth, alteration and deletion of topics: any broker writes the new state to the cluster store.
 
 The controller watches the store and carries the change out: it elects leaders, informs the brokers that have the
-replicas, then all brokers. A request is answered once the controller has informed this broker. So a topic that was
-created exists, with leaders, for every later request here. If that takes longer than the request's timeout, the answer
-is REQUEST_TIMED_OUT and the change continues, as in Apache Kafka.
+replicas, then all brokers. A request is answered once the controller has informed this broker: a created topic exists,
+with leaders, for every later request here. If that takes longer than the request's timeout, the answer is
+REQUEST_TIMED_OUT and the change continues, as in Apache Kafka.
 
     create      write the topic, its replica assignment and its configuration; the controller adds leaders and folders
     delete      write a deletion mark; the topic is gone once every broker with a replica has deleted it
     grow        add partitions to the topic's assignment, if it has not changed since it was read
     alter       write the configuration, if it has not changed since it was read, and a notification
 
-A write runs to its end even if the request is cancelled meanwhile (the client has stopped waiting).
+A write runs to its end even if the client disconnects meanwhile.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from sparklog.security.quotas import Mutate, unlimited
 
 MAX_PARTITIONS_PER_REQUEST = 10_000  # as in org.apache.kafka.controller.ReplicationControlManager
 MANY_PARTITIONS = 500
-"""Replicas of more partitions than these are assigned in a thread."""
+"""Above this number of partitions, replicas are assigned in a thread."""
 TIMEOUT_MS = 30_000
 AUTO_CREATION_TIMEOUT_MS = 5_000
 CONFIG_TIMEOUT_MS = 5_000
@@ -79,8 +79,7 @@ class Topics:
         until_sure: Callable[[str, int], Awaitable[None]],
     ) -> None:
         """random_below: returns a random number below its argument. check_room: raises PolicyViolation if this broker
-        cannot take that many more partitions. until_sure: waits until a topic of the name may be created, for at most
-        so many ms; raises BrokerNotAvailable.
+        cannot take that many more partitions. until_sure: as `StoreGuard.until_sure`.
         """
         self._config = config
         self._store = store
@@ -95,7 +94,7 @@ class Topics:
         await self._writes.settled()
 
     async def find_unsure(self, names: Collection[str]) -> set[str]:
-        """Return those of the topics whose assignment may not be the newest. Raises StoreError."""
+        """Return the topics whose assignment in the store may not be the newest. Raises StoreError."""
         return await asyncio.to_thread(lambda: {name for name in names if self._store.is_unsure(name)})
 
     async def create(
@@ -113,7 +112,7 @@ class Topics:
         """Create a topic and return it.
 
         assignments: the replicas of each partition, instead of both numbers
-        mutate: is called with the number of partitions if nothing is wrong with them
+        mutate: called with the number of partitions once they are checked
 
         Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor, PolicyViolation (too many
         partitions at once, or for this broker), InvalidConfig or RequestTimedOut, and what `mutate` raises.
@@ -151,22 +150,22 @@ class Topics:
                     raise TopicAlreadyExists(f"Topic '{name}' already exists.") from None
 
     async def _has_been_deleted(self, name: str, timeout_ms: int) -> bool:
-        """Wait for a deletion that is under way. Return whether the name is free then."""
+        """Wait for the end of a deletion under way. Return whether the name is free then."""
         if await asyncio.to_thread(self._store.is_marked_deleted, name):
             return await self.until_removed(name, timeout_ms)
         return not await asyncio.to_thread(self._store.exists, name)
 
     async def until_removed(self, name: str, timeout_ms: int) -> bool:
-        """Return whether the deletion mark leaves the store in time; it is the last thing removed."""
+        """Return whether the topic's deletion mark, its last node, leaves the store in time."""
         loop, has_changed = asyncio.get_running_loop(), asyncio.Event()
 
-        def tell(_: str) -> None:
+        def on_change(_: str) -> None:
             with suppress(RuntimeError):  # the loop is closed: the broker has stopped
                 loop.call_soon_threadsafe(has_changed.set)
 
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
-                while await asyncio.to_thread(self._store.is_marked_deleted, name, tell):
+                while await asyncio.to_thread(self._store.is_marked_deleted, name, on_change):
                     await has_changed.wait()
                     has_changed.clear()
                 return True
@@ -205,7 +204,7 @@ class Topics:
         await self._wait(is_known, timeout_ms, f"topic {name!r} is not led by anybody yet")
 
     async def delete(self, name: str, timeout_ms: int = TIMEOUT_MS, *, mutate: Mutate = unlimited) -> None:
-        """Delete a topic. mutate: is called with the number of its partitions
+        """Delete a topic. mutate: called with the number of its partitions
 
         Raises UnknownTopicOrPartition, TopicDeletionDisabled or RequestTimedOut, and what `mutate` raises.
         """
@@ -236,7 +235,7 @@ class Topics:
         """Add partitions up to `total` and return `total`.
 
         assignments: the replicas of each new partition
-        mutate: is called with the number of partitions to add
+        mutate: called with the number of partitions to add
 
         Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicationFactor, PolicyViolation,
         ReassignmentInProgress or RequestTimedOut, and what `mutate` raises.
@@ -288,7 +287,7 @@ class Topics:
             found = self._metadata.find(name)
             return found is None or found.topic_id != topic.topic_id or found.overrides == written
 
-        # Needs the timeout: if another change comes before the controller reads this one, it is never seen alone.
+        # The timeout is needed: if another change follows before the controller reads, this one is never seen alone.
         await self._metadata.wait_until(is_known, CONFIG_TIMEOUT_MS)
 
     async def alter_broker(
@@ -345,8 +344,8 @@ class Topics:
     def _new_id(self) -> UUID:
         return UUID(int=self._random_below(1 << 128), version=4)
 
-    def _is_there(self, wanted: Topic) -> bool:
-        topic = self._metadata.find_by_id(wanted.topic_id)
+    def _is_there(self, created: Topic) -> bool:
+        topic = self._metadata.find_by_id(created.topic_id)
         return topic is not None and is_led(topic)
 
     def _has_grown(self, before: Topic, total: int) -> bool:

@@ -1,12 +1,12 @@
 """Verification that a producer's batch belongs to its transaction (KIP-890).
 
-Without it, a batch that was delayed until its transaction has ended would begin another one, which nobody ends. So the
-first batch of a transaction in a partition is accepted only after the coordinator has said that the partition is
-enrolled in that transaction. Clients of protocol 2 have it enrolled by the same question; clients of protocol 1 have
-enrolled it before.
+Without it, a batch that arrives after the end of its transaction would begin another one, which no producer ends. So
+the first batch of a transaction in a partition is accepted only after the coordinator has confirmed that the partition
+is enrolled in the transaction. For clients of protocol 2 the same request enrols the partition; clients of protocol 1
+have enrolled it before.
 
-The partition keeps a `Verification` while the question is under way. It is void once the transaction has ended, so a
-late answer changes nothing.
+The partition keeps a `Verification` until the answer comes. The end of the transaction makes it void, so a late answer
+changes nothing.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ _TEMPORARY = (
     NotCoordinator,
 )  # fmt: skip
 VerificationResult: TypeAlias = Verification | KafkaError | None
-"""What to append a batch with, or why it must not be appended; None: its transaction has begun in the partition."""
+"""The verification to append a batch with, or the error that refuses the batch; None: the transaction has begun in the
+partition already."""
 
 
 class FirstBatch(NamedTuple):
-    """The first batch of a request in a partition, or what stands for it."""
+    """Producer and sequence number of a request's first batch in a partition."""
 
     producer: ProducerIdAndEpoch
     first_sequence: int = -1
@@ -56,7 +57,7 @@ class FirstBatch(NamedTuple):
 
 
 class TransactionVerifier:
-    """Asks coordinators, here or on other brokers, for the partitions that this broker leads."""
+    """Asks the coordinators, here or on other brokers, about batches of partitions that this broker leads."""
 
     def __init__(
         self,
@@ -67,8 +68,8 @@ class TransactionVerifier:
         peers: Peers,
         coordinator_of: Callable[[str], TopicPartition],
     ) -> None:
-        """is_enabled: returns transaction.partition.verification.enable. coordinator_of: returns the partition of an
-        id.
+        """is_enabled: returns transaction.partition.verification.enable. coordinator_of: returns the partition of
+        `__transaction_state` that a transactional id belongs to.
         """
         self._is_enabled = is_enabled
         self._replicas = replicas

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, unquote
 
 from sparklog.base.acls import (
@@ -30,7 +30,7 @@ from sparklog.base.acls import (
     kafka_name,
 )
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
-from sparklog.cluster.store import ANY_VERSION, Store, ensure_path
+from sparklog.cluster.store import ANY_VERSION, Store, encode_json, ensure_path
 
 _ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
 ACL_CHANGES = "/kafka-acl-changes"
@@ -39,7 +39,7 @@ ACL_PATHS = (*_ROOTS.values(), ACL_CHANGES, EXTENDED_ACL_CHANGES)
 _SAFE = "*:@!$&'()+,;= "
 """Characters that are escaped neither in Kafka's paths nor here, beside letters, digits and ``-._~``."""
 ATTEMPTS = 100
-"""Attempts to change a node that others change too."""
+"""Maximum number of attempts to change a node that other writers change too."""
 
 Change = Callable[[frozenset[AclBinding]], frozenset[AclBinding]]
 Pattern = tuple[AclResourceType, str, PatternType]
@@ -58,19 +58,19 @@ class AclStore:
             ensure_path(self._store, path)
 
     def load(self) -> frozenset[AclBinding]:
-        """Return all ACLs. Raises StoreError if a node cannot be read: it might deny something."""
+        """Return all ACLs. Raises StoreError if a node cannot be read: it may have ACLs that deny."""
         return frozenset(acl for pattern in self._patterns() for acl in self._get(pattern)[0])
 
     def add(self, acls: Iterable[AclBinding]) -> None:
-        """Add ACLs, which are valid; one that exists already stays."""
+        """Add valid ACLs; one that exists already stays."""
         for pattern, added in _by_pattern(acls).items():
-            self._change(pattern, lambda there, added=added: there | added)  # type: ignore[misc]
+            self._change(pattern, lambda present, added=added: present | added)  # type: ignore[misc]
 
     def delete(self, filters: Sequence[AclBindingFilter]) -> list[frozenset[AclBinding]]:
         """Delete the ACLs that filters select; return, for each filter, those that this call has deleted."""
         deleted: list[frozenset[AclBinding]] = [frozenset() for _ in filters]
-        for pattern, there in _by_pattern(self.load()).items():
-            if any(each.matches(acl) for each in filters for acl in there):
+        for pattern, present in _by_pattern(self.load()).items():
+            if any(each.matches(acl) for each in filters for acl in present):
                 gone = self._delete(pattern, filters)
                 for number, each in enumerate(filters):
                     deleted[number] |= {acl for acl in gone if each.matches(acl)}
@@ -79,23 +79,23 @@ class AclStore:
     def _delete(self, pattern: Pattern, filters: Sequence[AclBindingFilter]) -> frozenset[AclBinding]:
         gone: frozenset[AclBinding] = frozenset()
 
-        def without(there: frozenset[AclBinding]) -> frozenset[AclBinding]:
+        def without(present: frozenset[AclBinding]) -> frozenset[AclBinding]:
             nonlocal gone
-            gone = frozenset(acl for acl in there if any(each.matches(acl) for each in filters))
-            return there - gone
+            gone = frozenset(acl for acl in present if any(each.matches(acl) for each in filters))
+            return present - gone
 
         self._change(pattern, without)
         return gone
 
     def _change(self, pattern: Pattern, change: Change) -> None:
-        """Change the ACLs of a pattern by compare and set, and notify the controller if they are others now.
+        """Change the ACLs of a pattern by compare and set, and notify the controller of a change.
 
-        Raises StoreError if other writers are first ATTEMPTS times.
+        Raises StoreError if other writers change them ATTEMPTS times meanwhile.
         """
         for _ in range(ATTEMPTS):
-            there, version = self._get(pattern)
-            changed = change(there)
-            if changed == there:
+            present, version = self._get(pattern)
+            changed = change(present)
+            if changed == present:
                 return
             with suppress(BadVersion, NoNode, NodeExists, NotEmpty):
                 self._put(pattern, changed, version)
@@ -146,7 +146,7 @@ class AclStore:
         else:
             path = EXTENDED_ACL_CHANGES
             changed = {"resourceType": kafka_name(resource_type), "name": name, "patternType": pattern_type.name}
-            data = _json({"version": 1, **changed})
+            data = encode_json({"version": 1, **changed})
         ensure_path(self._store, path)
         self._store.create(f"{path}/acl_changes_", data, sequential=True)
 
@@ -162,7 +162,7 @@ def _by_pattern(acls: Iterable[AclBinding]) -> dict[Pattern, frozenset[AclBindin
 def _path(pattern: Pattern) -> str:
     resource_type, name, pattern_type = pattern
     escaped = quote(name, safe=_SAFE)
-    if escaped in (".", ".."):  # no names in a path
+    if escaped in (".", ".."):  # not allowed as names in a path
         escaped = escaped.replace(".", "%2E")
     return f"{_ROOTS[pattern_type]}/{kafka_name(resource_type)}/{escaped}"
 
@@ -181,7 +181,7 @@ def _encode(acls: frozenset[AclBinding]) -> bytes:
         }
         for acl in sorted(acls)
     ]
-    return _json({"version": 1, "acls": entries})
+    return encode_json({"version": 1, "acls": entries})
 
 
 def _decode(pattern: Pattern, data: bytes) -> frozenset[AclBinding]:
@@ -194,18 +194,15 @@ def _decode(pattern: Pattern, data: bytes) -> frozenset[AclBinding]:
             principal=str(entry["principal"]),
             host=str(entry["host"]),
             operation=_named(AclOperation, entry["operation"]) or AclOperation.UNKNOWN,
-            permission=_known(AclPermission, entry["permissionType"]),
+            permission=_checked(AclPermission, entry["permissionType"]),
         )
         for entry in json.loads(data)["acls"]
     )
 
 
-def _known(kind: type[_Enum], text: str) -> _Enum:
+def _checked(kind: type[_Enum], text: str) -> _Enum:
+    """Return the member with this name. Raises ValueError."""
     found = _named(kind, text)
     if found is None:
         raise ValueError(f"{text!r} is no {kind.__name__}")
     return found
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()

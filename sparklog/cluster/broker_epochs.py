@@ -2,14 +2,14 @@
 
     /brokers/epochs   {"version": 1, "epochs": {"1": 17, "2": 23}}
 
-The controller writes the node. When it sees that a broker epoch has ended, it removes the epoch here before it removes
-the broker's replicas from the ISRs; then it adds the broker's next epoch. So:
+The controller writes the node. When a broker epoch has ended, it first removes the epoch here, then the broker's
+replicas from the ISRs, and then adds the broker's next epoch. So:
 
-- A leader that adds a broker to an ISR checks the node in the same transaction: a broker epoch that has ended cannot
+- A leader that adds a broker to an ISR checks the node in the same transaction. A broker epoch that has ended cannot
   get into an ISR without the controller's knowledge.
 - A newly elected controller treats a live broker that is missing here, or has another epoch here, as failed and
-  restarted: the broker may have lost records in its failure, and is not trusted to have them. Apache Kafka does not do
-  this: if a controller fails together with a leader, the restarted leader is trusted as if nothing had happened.
+  restarted: the broker may have lost records. Apache Kafka does not do this: if a controller fails together with a
+  leader, the restarted leader still counts as in sync.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from sparklog.base.errors import NoNode
-from sparklog.cluster.store import Check, Create, Operation, Set, Store
+from sparklog.cluster.store import Check, Create, Operation, Set, Store, encode_json, find_node
 
 BROKER_EPOCHS = "/brokers/epochs"
 NOT_WRITTEN = -1
@@ -34,21 +33,20 @@ class BrokerEpochs(Struct, frozen=True, kw_only=True):
 
     @property
     def unchanged(self) -> Check:
-        """Operation of `multi`: check that the node is unchanged."""
+        """The operation of `multi` that checks that the node is unchanged."""
         return Check(BROKER_EPOCHS, self.version)
 
     def write(self, epochs: Mapping[int, int]) -> Operation:
-        """Return the operation of `multi` that writes these epochs. Only the controller does so."""
+        """Return the operation of `multi` that writes these epochs; for the controller only."""
         named = {str(broker_id): epochs[broker_id] for broker_id in sorted(epochs)}
-        data = json.dumps({"version": 1, "epochs": named}, separators=(",", ":")).encode()
+        data = encode_json({"version": 1, "epochs": named})
         return Create(BROKER_EPOCHS, data) if self.version == NOT_WRITTEN else Set(BROKER_EPOCHS, data, self.version)
 
 
 def read_broker_epochs(store: Store) -> BrokerEpochs:
     """Return the published epochs; none if there has been no controller yet."""
-    try:
-        node = store.get(BROKER_EPOCHS)
-    except NoNode:
+    node = find_node(store, BROKER_EPOCHS)
+    if node is None:
         return BrokerEpochs()
     epochs = {int(broker_id): epoch for broker_id, epoch in json.loads(node.data)["epochs"].items()}
     return BrokerEpochs(epochs=epochs, version=node.version)

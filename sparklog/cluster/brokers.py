@@ -9,9 +9,9 @@ The node is ephemeral: a broker is alive as long as its session. Its broker epoc
 restart even between two reads. `host` and `port` are those of its first PLAINTEXT listener, for tools that do not read
 endpoints.
 
-A broker that was killed and starts again still finds its old node until its old session expires. It replaces the node
-at once, as no other process can be that broker: the node has the id of the log directory, and the registering broker
-holds the lock on that directory. A node with another log directory means that two brokers have the same id.
+A broker that was killed and starts again finds its old node until its old session expires. It replaces the node at
+once: the node has the id of the broker's log directory, and the registering broker holds the lock on that directory. A
+node with another log directory means that two brokers have the same id.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from sparklog.base.errors import (
     StoreError,
 )
 from sparklog.cluster.model import BrokerInfo
-from sparklog.cluster.store import NO_OWNER, Create, Delete, Node, Store, Watch, ensure_path
+from sparklog.cluster.store import NO_OWNER, Create, Delete, Node, Store, Watch, encode_json, ensure_path, find_node
 
 BROKER_IDS = "/brokers/ids"
 DISK_EVENTS = "/log_dir_event_notification"
 GRPC = "GRPC"
 PLAINTEXT = "PLAINTEXT"
 ATTEMPTS = 20
-"""Attempts to create the node; each fails if another broker of the same id is first."""
+"""Maximum number of attempts to create the node; each fails if another broker of the same id is first."""
 RETRY_S = 0.5
 BY_NAME: Mapping[str, str] = MappingProxyType({})
 """No mapping: the name of a listener is its protocol."""
@@ -57,7 +57,7 @@ def encode_broker(
 ) -> bytes:
     """Return the data of a broker's node.
 
-    `protocols`: the security protocol of each listener that has another name; that of GRPC is PLAINTEXT or SSL.
+    protocols: security protocols by listener; a listener without an entry has its name as its protocol
     """
     grpc = Address.parse(info.grpc_address, "grpc.advertised.listener")
     listeners = {**info.listeners, GRPC: grpc}
@@ -75,7 +75,7 @@ def encode_broker(
         "features": {},
         "sparklog": {"version": info.version, "directory_id": directory_id},
     }
-    return json.dumps(value, separators=(",", ":")).encode()
+    return encode_json(value)
 
 
 def decode_broker(broker_id: int, node: Node) -> BrokerInfo:
@@ -96,14 +96,14 @@ def decode_broker(broker_id: int, node: Node) -> BrokerInfo:
 
 
 def load(store: Store, watch: Watch | None = None) -> dict[int, BrokerInfo]:
-    """Return the live brokers by id; `watch` is called when one comes, goes or registers again."""
+    """Return the live brokers by id; `watch` is called when a broker comes, goes or registers again."""
     ensure_path(store, BROKER_IDS)
     found: dict[int, BrokerInfo] = {}
     for broker_id in sorted(map(int, store.children(BROKER_IDS, watch))):
         try:
             found[broker_id] = decode_broker(broker_id, store.get(broker_path(broker_id)))
         except NoNode:
-            continue  # the broker has gone meanwhile, and `watch` is called
+            continue  # the broker is gone by now, and `watch` is called
     return found
 
 
@@ -118,7 +118,7 @@ def register(
     path = broker_path(info.broker_id)
     node = Create(path, encode_broker(info, directory_id, time_ms=time_ms, protocols=protocols), ephemeral=True)
     for attempt in range(ATTEMPTS + 1):
-        before = _find(store, path)
+        before = find_node(store, path)
         if before and before.owner == store.session_id:
             return before.created
         if attempt == ATTEMPTS:
@@ -128,7 +128,7 @@ def register(
             if before.owner != NO_OWNER and _directory_id(before) != directory_id:
                 raise NodeExists(f"broker {info.broker_id} is alive, with {', '.join(_decode(before)['endpoints'])}")
             deletion = (Delete(path, before.version),)
-        with suppress(NodeExists, NoNode, BadVersion):  # another broker, or the end of a session, was quicker
+        with suppress(NodeExists, NoNode, BadVersion):  # another broker, or the end of a session, was first
             store.multi((*deletion, node))
     raise StoreError(f"{path} has been changed by others {ATTEMPTS} times")
 
@@ -144,7 +144,7 @@ async def register_when_free(
 ) -> int:
     """Register as `register` does, and return the broker epoch.
 
-    Waits for another broker of the same id to go, and for a store that cannot be reached. Raises ConfigError or
+    Waits until another broker of the same id is gone, and while the store cannot be reached. Raises ConfigError or
     StoreError after `timeout_ms`.
     """
     loop = asyncio.get_running_loop()
@@ -161,18 +161,11 @@ async def register_when_free(
         await asyncio.sleep(min(RETRY_S, timeout_ms / 1000))
 
 
-def tell_of_failed_disk(store: Store, broker_id: int) -> None:
-    """Leave a notice for the controller to ask the broker which of its replicas still work."""
+def report_failed_disk(store: Store, broker_id: int) -> None:
+    """Write a notice: the controller then asks the broker which of its replicas still work."""
     ensure_path(store, DISK_EVENTS)
-    data = json.dumps({"version": 1, "broker": broker_id, "event": 1}, separators=(",", ":")).encode()
+    data = encode_json({"version": 1, "broker": broker_id, "event": 1})
     store.create(f"{DISK_EVENTS}/log_dir_event_", data, sequential=True)
-
-
-def _find(store: Store, path: str) -> Node | None:
-    try:
-        return store.get(path)
-    except NoNode:
-        return None
 
 
 def _directory_id(node: Node) -> str | None:

@@ -13,9 +13,9 @@ from sparklog.cluster.config_nodes import CLIENT_METRICS, Config, escape, put_co
 from sparklog.cluster.store import Store
 
 ENTITY = "client-metrics"
-"""The kind of these configurations in notices of changes."""
+"""The entity type of subscriptions in notices of changes."""
 MAX_SUBSCRIPTIONS = 100
-"""Each is matched with every client that begins to push."""
+"""Limited because each subscription is matched with every new client."""
 
 
 class ClientMetricsStore:
@@ -34,12 +34,12 @@ class ClientMetricsStore:
         return dict(sorted(found.items()))
 
     def change(self, name: str, change: Callable[[Config], Mapping[str, str]], *, validate_only: bool = False) -> None:
-        """Give a subscription the keys that `change` derives from its present ones.
+        """Replace a subscription's keys by those that `change` derives from the present ones.
 
         Raises what `change` raises, and PolicyViolation for one subscription too many.
         """
         known = self.load()
-        change(known.get(name, {}))  # makes no node for what is refused
+        change(known.get(name, {}))  # raises before a node is made
         if name not in known and len(known) >= MAX_SUBSCRIPTIONS:
             raise PolicyViolation(f"there are {len(known)} subscriptions already, the limit is {MAX_SUBSCRIPTIONS}")
         if validate_only:

@@ -17,33 +17,33 @@ from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from sparklog.base.errors import BadVersion, NoNode, StoreError
-from sparklog.cluster.store import Store, ensure_path
+from sparklog.cluster.store import Store, encode_json, ensure_path
 
 USERS, CLIENTS, IPS = "/config/users", "/config/clients", "/config/ips"
 CLIENT_METRICS = "/config/client-metrics"
 CONFIG_CHANGES = "/config/changes"
 _ROOT = "/config/"
 DEFAULT = "<default>"
-"""In place of a name: whatever has no configuration of its own."""
+"""Stands for a name: the default of all entities without a configuration of their own."""
 ATTEMPTS = 100
-"""Attempts to change a node that others change too."""
+"""Maximum number of attempts to change a node that other writers change too."""
 
 Config = dict[str, str]
 
 
 def escape(name: str) -> str:
-    """Return a name as part of a path."""
+    """Return a name, escaped as part of a path."""
     escaped = quote(name, safe="").replace("~", "%7E")
-    return escaped.replace(".", "%2E") if escaped in (".", "..") else escaped  # no names in a path
+    return escaped.replace(".", "%2E") if escaped in (".", "..") else escaped  # not allowed as names in a path
 
 
 def unescape(part: str) -> str:
-    """Return the name that is part of a path."""
+    """Return the name that `escape` has escaped."""
     return unquote(part)
 
 
 def read_config(store: Store, path: str) -> Config:
-    """Return the configuration of a node; empty if there is no node. Raises StoreError if it cannot be read."""
+    """Return the configuration of a node; empty without a node. Raises StoreError if the node holds none."""
     try:
         return decode_config(path, store.get(path).data)
     except NoNode:
@@ -53,7 +53,7 @@ def read_config(store: Store, path: str) -> Config:
 def change_config(store: Store, path: str, change: Callable[[Config], Mapping[str, str]]) -> Config:
     """Change the configuration of a node by compare and set, and return the new one.
 
-    Raises NoNode, or StoreError if other writers are first ATTEMPTS times.
+    Raises NoNode, or StoreError if other writers change it ATTEMPTS times meanwhile.
     """
     for _ in range(ATTEMPTS):
         node = store.get(path)
@@ -65,7 +65,7 @@ def change_config(store: Store, path: str, change: Callable[[Config], Mapping[st
 
 
 def put_config(store: Store, entity_path: str, change: Callable[[Config], Mapping[str, str]]) -> Config:
-    """Change the configuration of a node that need not exist yet, notify the controller, and return the new one.
+    """Create or change the configuration of a node, notify the controller, and return the new configuration.
 
     entity_path: as in `notify`. Raises StoreError as `change_config` does.
     """
@@ -77,19 +77,19 @@ def put_config(store: Store, entity_path: str, change: Callable[[Config], Mappin
 
 
 def notify(store: Store, entity_path: str) -> None:
-    """Tell the controller that a configuration has changed. entity_path: its path, without /config/"""
-    data = json.dumps({"version": 2, "entity_path": entity_path}, separators=(",", ":")).encode()
+    """Notify the controller of a changed configuration. entity_path: its path without /config/"""
+    data = encode_json({"version": 2, "entity_path": entity_path})
     store.create(f"{CONFIG_CHANGES}/config_change_", data, sequential=True)
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
     """Return the content of a configuration's node."""
-    return json.dumps({"version": 1, "config": dict(config)}, separators=(",", ":")).encode()
+    return encode_json({"version": 1, "config": dict(config)})
 
 
 def decode_config(path: str, data: bytes) -> Config:
-    """Return the configuration in a node. Raises StoreError if there is none. path: of the node, for the error"""
-    if not data:  # a node that is only the parent of others, or new
+    """Return the configuration in a node's data. Raises StoreError if it holds none. path: for the error"""
+    if not data:  # the node is new, or only the parent of others
         return {}
     try:
         return dict(json.loads(data)["config"])

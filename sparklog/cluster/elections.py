@@ -4,11 +4,11 @@
                         ephemeral: the broker that creates it is the controller until its session ends
     /controller_epoch   7      grows by one with each election
 
-One transaction writes both. Each write of a controller begins with a check of the version that its election gave
-`/controller_epoch`, so a controller that does not know yet of its successor changes nothing.
+One transaction writes both. Each write of a controller begins with a check of the version of `/controller_epoch` after
+its election, so a deposed controller changes nothing.
 
-A controller that was killed and starts again still finds its node. It is elected again at once, as no other broker has
-its log directory.
+A controller that was killed and starts again finds its old node. It is elected again at once: the node has the id of
+its log directory, which no other broker has.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from contextlib import suppress
 from msgspec import Struct
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
-from sparklog.cluster.store import Check, Create, Delete, Node, Set, Store, Watch
+from sparklog.cluster.store import Check, Create, Delete, Node, Set, Store, Watch, encode_json, find_node
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 NO_CONTROLLER = -1
 ATTEMPTS = 20
-"""Attempts at an election; each fails if another broker is first or a session ends meanwhile."""
+"""Maximum number of attempts at an election; each fails if another broker is first or a session ends meanwhile."""
 
 
 class ControllerElection(Struct, frozen=True, kw_only=True):
@@ -33,11 +33,11 @@ class ControllerElection(Struct, frozen=True, kw_only=True):
 
     epoch: int
     epoch_version: int
-    """Version of `/controller_epoch`. Every write of this controller begins with `fence`."""
+    """Version of `/controller_epoch`, which `fence` checks."""
 
     @property
     def fence(self) -> Check:
-        """The first operation of each write of this controller: raises BadVersion once another is elected."""
+        """The first operation of each write of this controller; raises BadVersion once another one is elected."""
         return Check(CONTROLLER_EPOCH, self.epoch_version)
 
 
@@ -48,18 +48,18 @@ def find_controller(store: Store, watch: Watch | None = None) -> int:
     try:
         return int(json.loads(store.get(CONTROLLER).data)["brokerid"])
     except NoNode:
-        return NO_CONTROLLER  # the node has gone meanwhile, and `watch` is called
+        return NO_CONTROLLER  # the node is gone by now, and `watch` is called
 
 
 def elect(store: Store, broker_id: int, directory_id: str, *, time_ms: int) -> ControllerElection | int:
-    """Become the controller if there is none; otherwise return the broker id of the present controller.
+    """Elect this broker if there is no controller, and return the election; else return the present controller's id.
 
     Returns the existing election if this session has already been elected. May be called again after ConnectionLoss.
     """
     node = Create(CONTROLLER, _encode(broker_id, directory_id, time_ms), ephemeral=True)
     for _ in range(ATTEMPTS):
         epoch = _get_epoch(store)
-        before = _get_controller(store)
+        before = find_node(store, CONTROLLER)
         deletion: tuple[Delete, ...] = ()
         if before:
             value = json.loads(before.data)
@@ -71,7 +71,7 @@ def elect(store: Store, broker_id: int, directory_id: str, *, time_ms: int) -> C
                     return elected
                 continue
             deletion = (Delete(CONTROLLER, before.version),)
-        with suppress(NodeExists, NoNode, BadVersion):  # another broker, or the end of a session, was quicker
+        with suppress(NodeExists, NoNode, BadVersion):  # another broker, or the end of a session, was first
             number = int(epoch.data) + 1
             store.multi((*deletion, node, Set(CONTROLLER_EPOCH, str(number).encode(), epoch.version)))
             return ControllerElection(epoch=number, epoch_version=epoch.version + 1)
@@ -91,17 +91,10 @@ def _get_epoch(store: Store) -> Node:
     return store.get(CONTROLLER_EPOCH)
 
 
-def _get_controller(store: Store) -> Node | None:
-    try:
-        return store.get(CONTROLLER)
-    except NoNode:
-        return None
-
-
 def _own_election(store: Store, own: Node) -> ControllerElection | None:
-    """Return the election of this session's node `own`, or None if that node has gone meanwhile."""
+    """Return the election of this session's node `own`; None if the node is gone by now."""
     epoch = store.get(CONTROLLER_EPOCH)
-    now = _get_controller(store)
+    now = find_node(store, CONTROLLER)
     if now is None or now.created != own.created:
         return None
     return ControllerElection(epoch=int(epoch.data), epoch_version=epoch.version)
@@ -114,4 +107,4 @@ def _encode(broker_id: int, directory_id: str, time_ms: int) -> bytes:
         "timestamp": str(time_ms),
         "sparklog": {"directory_id": directory_id},
     }
-    return json.dumps(value, separators=(",", ":")).encode()
+    return encode_json(value)

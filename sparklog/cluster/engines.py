@@ -24,8 +24,8 @@ HTTPS = "HTTPS"
 def open_store(config: BrokerConfig) -> Store:
     """Return the cluster store that the configuration names, opened. Blocks.
 
-    Raises StoreError if the file cannot be opened, or if no ZooKeeper server answers in time; ConfigError, naming the
-    key, if zookeeper.ssl.* or zookeeper.sasl.* are of no use.
+    Raises StoreError if the file cannot be opened, or if no ZooKeeper server answers in time; ConfigError, with the
+    key's name, if zookeeper.ssl.* or zookeeper.sasl.* are invalid.
     """
     shows_certificate = config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location
     if config.zookeeper_set_acl and not (shows_certificate or config.zookeeper_sasl_jaas_config):
@@ -34,7 +34,7 @@ def open_store(config: BrokerConfig) -> Store:
             "zookeeper.ssl.keystore.location: ZooKeeper must know whose nodes they are"
         )
     if config.zookeeper_connect:
-        # Imported here: kazoo would cost every start a tenth of a second.
+        # Imported here: kazoo takes a tenth of a second to import.
         from sparklog.cluster.zookeeper import ZookeeperLogin, ZookeeperStore, ZookeeperTls
 
         tls = None
@@ -70,7 +70,7 @@ def _login(config: BrokerConfig) -> tuple[str, str]:
 
 
 def _check_files(config: BrokerConfig) -> None:
-    """Raises ConfigError, naming the key, if a file is of no use: kazoo would only try again and again."""
+    """Raises ConfigError, with the key's name, if a file is invalid: kazoo would retry for ever."""
     for key, path in (
         ("zookeeper.ssl.truststore.location", config.zookeeper_ssl_truststore_location),
         ("zookeeper.ssl.keystore.location", config.zookeeper_ssl_keystore_location),
@@ -89,10 +89,10 @@ def _check_files(config: BrokerConfig) -> None:
 
 
 def session_timeout_ms(config: BrokerConfig) -> int:
-    """Return how long a broker may be silent before other brokers consider it dead."""
+    """Return the session time-out in ms: a broker that is silent for longer counts as dead."""
     return config.zookeeper_session_timeout_ms if config.zookeeper_connect else config.cluster_store_session_timeout_ms
 
 
 def store_file(config: BrokerConfig) -> str:
-    """Return the path of the store's SQLite file; of no use with zookeeper.connect."""
+    """Return the path of the store's SQLite file, which is not used with zookeeper.connect."""
     return config.cluster_store or f"{config.log_dirs[0]}/{CLUSTER_STORE}"

@@ -3,7 +3,7 @@
 The topic has one partition, so that the records have one order. A record's key is its subject: `orders-0`, `orders`,
 `broker 2`, `group billing`, `job compaction`. Its value is JSON, with these fields for its kind:
 
-    all of them              version (1), time_ms, by (the broker that noted it), kind
+    all of them              version (1), time_ms, by (the broker that recorded it), kind
     controller elected       controller_epoch
     broker up                broker, broker_epoch, restarted (its end had not been seen)
     broker down              broker
@@ -46,7 +46,7 @@ HISTORY = TopicPartition(HISTORY_TOPIC, 0)
 
 
 class HistoryKind(Enum):
-    """Kind of a decision; the record has the value."""
+    """The kind of a decision, as in the field `kind`."""
 
     CONTROLLER_ELECTED = "controller elected"
     BROKER_UP = "broker up"
@@ -70,15 +70,15 @@ class HistoryKind(Enum):
 
 
 class HistoryRecorder(Protocol):
-    """Notes a decision. Returns at once, and raises nothing."""
+    """Records a decision. Returns at once, and raises nothing."""
 
     def __call__(self, kind: HistoryKind, name: TopicPartition | str = "", /, **details: Any) -> None:
-        """Note a decision. `name`: a partition, a topic or ''."""
+        """Record a decision. name: a partition, a topic, or empty"""
         ...
 
 
 class AppendHistory(Struct, frozen=True, kw_only=True):
-    """Notes of a broker, for the leader of the topic's partition: one batch, numbered by its producer."""
+    """A broker's records for the leader of the topic's partition: one batch with sequence numbers."""
 
     records: bytes
     timeout_ms: int
@@ -91,7 +91,7 @@ class AppendHistoryResponse(Struct, frozen=True, kw_only=True):
 
 
 def note_nothing(kind: HistoryKind, name: TopicPartition | str = "", /, **details: Any) -> None:
-    """Discard a decision, where no history is kept."""
+    """Discard a decision: no history is kept."""
 
 
 def encode_note(

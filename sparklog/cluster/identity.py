@@ -1,8 +1,8 @@
 """The ids of the cluster and of its store.
 
 /cluster/id         {"version": "1", "id": "…"}       22 characters of base64, chosen once: as Kafka's in ZooKeeper
-/cluster/store      {"version": "1", "id": "…"}       chosen anew for each store. One that takes the place of a lost
-                                                      store gets the cluster's id from the brokers, but not this one
+/cluster/store      {"version": "1", "id": "…"}       chosen anew for each store. A store that replaces a lost one gets
+                                                      the cluster's id from the brokers, and a new store id
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from sparklog.cluster.store import Store, Watch, ensure_path
 CLUSTER_ID = "/cluster/id"
 STORE_ID = "/cluster/store"
 SURE_S = 1.0
-"""How long a topic must be missing before it counts as deleted, if the store still has its id then: longer than anybody
-takes to delete all nodes of a store, one after the other."""
+"""Seconds for which a topic must be missing before it counts as deleted, if the store still has its id then: longer
+than a tool takes to delete all nodes of a store, one after the other."""
 
 
 def find_or_create_cluster_id(store: Store, candidate: str) -> str:
-    """Return the cluster's id. If it has none yet, set it to `candidate`."""
+    """Return the cluster's id. Set it to `candidate` if there is none yet."""
     return _find_or_create(store, CLUSTER_ID, candidate)
 
 
 def find_or_create_store_id(store: Store, candidate: str) -> str:
-    """Return the store's id. If it has none yet, set it to `candidate`."""
+    """Return the store's id. Set it to `candidate` if there is none yet."""
     return _find_or_create(store, STORE_ID, candidate)
 
 
@@ -34,7 +34,7 @@ def find_store_id(store: Store, watch: Watch | None = None) -> str | None:
     """Return the store's id; None if it has none. `watch` is called when that changes."""
     if not store.exists(STORE_ID, watch):
         return None
-    with suppress(NoNode):  # it was deleted right now
+    with suppress(NoNode):  # the node was just deleted
         return str(json.loads(store.get(STORE_ID).data)["id"])
     return None
 

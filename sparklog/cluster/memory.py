@@ -2,11 +2,12 @@
 
 Several brokers share a `MemoryTree`; each has its own `MemoryStore` with a session. Tests inject faults:
 
-    tree.expire(session_id)     the session ends: its ephemeral nodes are deleted. A connected store is told; until then
-                                its calls raise SessionExpired. A disconnected store is told when it reconnects.
+    tree.expire(session_id)     the session ends: its ephemeral nodes are deleted. A connected store's listeners are
+                                called; until then its calls raise SessionExpired. Those of a disconnected store are
+                                called when it reconnects.
     store.disconnect()          its calls raise ConnectionLoss, and its watches are not called
     store.reconnect()           its missed watches are called now
-    store.abandon()             its process was killed: it is told nothing more; its session lasts until it expires
+    store.abandon()             its process was killed: no more calls; its session lasts until it expires
     store.lose_next_answer()    the next write is done, but its caller gets ConnectionLoss
 
 Watches and session listeners are called one by one, in order, each through `call_soon` (an event loop's, or one that
@@ -252,7 +253,7 @@ class MemoryTree:
         return self.nodes.next_in_sequence(path)
 
     def change(self, operations: Iterable[Operation], session_id: int) -> None:
-        """Do all operations or none, and tell all stores."""
+        """Do all operations or none, and report the changes to all stores."""
         done = self.nodes.apply(tuple(operations), session_id)
         for store in list(self._stores.values()):
             store.notice(done)
@@ -342,23 +343,23 @@ class MemoryStore:
         with self._tree.lock:
             if self._is_connected:
                 self._is_connected = False
-                self._tell(partial(self._announce, SessionState.SUSPENDED))
+                self._schedule(partial(self._announce, SessionState.SUSPENDED))
 
     def reconnect(self) -> None:
-        """Get the connection back: missed watches are called; if the session has ended, another begins."""
+        """Restore the connection: missed watches are called; if the session has ended, another begins."""
         with self._tree.lock:
             if self._is_connected:
                 return
             self._is_connected = True
             if not self._tree.has_session(self._session_id):
-                self._tell(self._begin_again)
+                self._schedule(self._begin_again)
                 return
-            self._tell(partial(self._announce, SessionState.CONNECTED))
+            self._schedule(partial(self._announce, SessionState.CONNECTED))
             self._call(self._missed)
             self._missed = []
 
     def abandon(self) -> None:
-        """Act as if the process were killed: it is told nothing more, and its calls fail."""
+        """Act as if the process were killed: listeners and watches are not called, and calls fail."""
         self._is_over, self._is_connected = True, False
 
     def lose_next_answer(self) -> None:
@@ -376,7 +377,7 @@ class MemoryStore:
     def session_ended(self) -> None:
         """Take the tree's report that the session has ended."""
         if self._is_connected:
-            self._tell(self._begin_again)
+            self._schedule(self._begin_again)
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -406,9 +407,9 @@ class MemoryStore:
 
     def _call(self, calls: Iterable[WatchCall]) -> None:
         for watch, path in calls:
-            self._tell(partial(watch, path))
+            self._schedule(partial(watch, path))
 
-    def _tell(self, work: Work) -> None:
+    def _schedule(self, work: Work) -> None:
         if not self._is_over:
             self._due.append(work)
             self._call_soon(self._deliver)

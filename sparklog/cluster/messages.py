@@ -14,7 +14,7 @@ from sparklog.cluster.model import BrokerInfo, PartitionInfo
 
 
 class TopicState(Struct, frozen=True, kw_only=True):
-    """The whole state of a topic, as in the cluster store."""
+    """The state of a topic, as in the cluster store."""
 
     name: str
     topic_id: UUID
@@ -36,18 +36,18 @@ class UpdateMetadata(Struct, frozen=True, kw_only=True):
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """All configuration keys that were changed at run time, by broker id; under ALL_BROKERS those for all brokers."""
     acls: frozenset[AclBinding] | None = None
-    """All ACLs; None: they are as the broker knows them."""
+    """All ACLs; None: unchanged."""
     quotas: tuple[ClientQuota, ...] | None = None
-    """All client quotas; None: they are as the broker knows them."""
+    """All client quotas; None: unchanged."""
     client_metrics: ClientMetricsConfigs | None = None
-    """All subscriptions to metrics of clients; None: they are as the broker knows them."""
+    """All subscriptions to metrics of clients; None: unchanged."""
     number: int = 0
     """Grows with each request of a controller to a broker, so that the broker can refuse a late copy."""
     full_since: int = 0
-    """Number of the first part, if this is a part of a full update that is too large for one request; 0: it is none.
-    A part is not full: a broker that does not know of parts takes it for a change of its topics."""
+    """The `number` of the first part, if this is one part of a large full update; 0: it is not. `is_full` is False in
+    parts, so that an earlier version, which does not know parts, applies them as changes of their topics."""
     ends_full: bool = False
-    """Whether it is the last part: the topics of all parts are all topics."""
+    """Whether this is the last part: the topics of all parts are all topics."""
 
 
 class UpdateMetadataResponse(Struct, frozen=True, kw_only=True):

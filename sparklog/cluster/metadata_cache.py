@@ -1,10 +1,10 @@
-"""The cluster as this broker knows it, for requests to read without asking the store.
+"""The cluster as this broker knows it: requests read it without a call to the store.
 
-The cache holds the controller's last updates (UpdateMetadata): brokers, topics and leaders. So it may be behind the
-store, and two brokers may differ for a moment. Updates of a deposed controller are refused.
+The cache holds the controller's last updates (UpdateMetadata): brokers, topics and leaders. It may be behind the store,
+and two brokers may differ for a moment. Updates of a deposed controller are refused.
 
 Topics are immutable: a change replaces a topic, so a handler that holds one does not see it change.
-Read and changed on the event loop only.
+Used on the event loop only.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ NO_EPOCH = -1
 
 
 class MetadataChange(Struct, frozen=True, kw_only=True):
-    """The changes of an update, for components that derive state from the cache."""
+    """The changes by one update, for components that derive state from the cache."""
 
     put: tuple[Topic, ...]
     removed: tuple[Topic, ...]
     reconfigured: tuple[Topic, ...]
-    """Topics whose configuration is another one now: their own keys have changed, or the defaults of topics."""
+    """Topics with a changed configuration: their own keys have changed, or the defaults of topics."""
     rearranged: tuple[Topic, ...]
-    """The part of `put` that is new, or has another configuration or other replicas than before."""
+    """The part of `put` that is new, or has other configuration keys or replicas than before."""
     has_other_broker_keys: bool
-    """Whether the keys that were set at run time for this broker, or for all, are others now."""
+    """Whether the keys that were set at run time for this broker, or for all, have changed."""
     is_full: bool
-    """Whether all topics are known now: it was a full update, or the last part of one."""
+    """Whether the update was a full one, or the last part of one."""
 
 
 class MetadataCache:
@@ -67,9 +67,9 @@ class MetadataCache:
         self.is_complete = False
         """Whether a controller has sent all topics since the start."""
         self.version = 0
-        """Grows when a topic comes, goes or gets partitions, so that a reader can skip a version that it has seen."""
+        """Grows when a topic is added, removed or gets partitions."""
         self.generation = 0
-        """Grows with every update, so that whatever was read from the cache holds while this is the same."""
+        """Grows with every update: while it is the same, values that were read from the cache are valid."""
 
     def __iter__(self) -> Iterator[Topic]:
         """Iterate over all topics in the order of their names."""
@@ -79,7 +79,7 @@ class MetadataCache:
         return name in self._topics
 
     def find(self, name: str) -> Topic | None:
-        """Return the topic; None if this broker knows none of the name."""
+        """Return the topic; None if this broker knows no topic of this name."""
         return self._topics.get(name)
 
     def has(self, partition: TopicPartition) -> bool:
@@ -151,8 +151,8 @@ class MetadataCache:
     def update(self, update: UpdateMetadata) -> MetadataChange:
         """Apply an update of the controller and return its changes.
 
-        Raises StaleControllerEpoch, with nothing changed, if the update is of an earlier controller or is a copy that
-        comes after a later update.
+        Raises StaleControllerEpoch, with nothing changed, if the update is from an earlier controller, or is a late
+        copy: a later update has been applied.
         """
         told, seen = (update.controller_epoch, update.number), (self.controller_epoch, self._number)
         if told < seen:
@@ -181,7 +181,7 @@ class MetadataCache:
             put.append(topic := self._topic(state, known))
             self.put(topic)
             is_another = known is not None and known.topic_id == topic.topic_id and known.config != topic.config
-            if is_another or has_new_defaults:  # its logs may have been opened with the former ones
+            if is_another or has_new_defaults:  # its logs may have been opened with the former defaults
                 reconfigured[topic.name] = topic
             if known is None or _arrangement(known) != _arrangement(topic):
                 rearranged.append(topic)
@@ -204,15 +204,15 @@ class MetadataCache:
         return self._named if update.ends_full else None
 
     def _set_broker_overrides(self, overrides: Mapping[int, Mapping[str, str]]) -> bool:
-        """Take over the keys of brokers that were changed at run time; return whether this broker's are others now."""
+        """Apply the keys of brokers that were set at run time; return whether this broker's have changed."""
         self._broker_overrides = overrides
         own = self.overrides_given_to(self._config.started_with.broker_id)
         return self._config.set_overrides(self.overrides_given_to(ALL_BROKERS), own)
 
     def _reconfigure(self) -> dict[str, Topic]:
-        """Give each topic the present defaults; return those whose configuration is another one now, by name."""
+        """Apply the present defaults to each topic; return the topics whose configuration has changed, by name."""
         configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
-        """By the keys that topics override: thousands of topics override few keys."""
+        """By overrides: thousands of topics have few different ones."""
         changed = {}
         for topic in self._topics.values():
             overrides = tuple(sorted(topic.overrides.items()))
@@ -232,7 +232,7 @@ class MetadataCache:
         self._waiting.release_all()
 
     def put(self, topic: Topic) -> None:
-        """Add a topic, or replace the one of its name, which may have had another id."""
+        """Add a topic, or replace the topic of its name, which may have another id."""
         self.generation += 1
         known = self._topics.get(topic.name)
         if known and known.topic_id != topic.topic_id:
@@ -267,6 +267,6 @@ def is_led(topic: Topic) -> bool:
 
 
 def _arrangement(topic: Topic) -> tuple[object, ...]:
-    """Return what of a topic is kept for the case that the cluster store is lost."""
+    """Return the part of a topic that is kept in case the cluster store is lost."""
     assigned = [(info.replicas, info.adding, info.removing, not info.in_sync_replicas) for info in topic.partitions]
     return topic.topic_id, topic.overrides, assigned

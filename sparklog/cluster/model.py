@@ -29,7 +29,7 @@ class PartitionInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def is_restored(self) -> bool:
-        """Whether the store had lost who is in sync, and nobody leads until the replicas are compared."""
+        """Whether the store had lost the partition's ISR: it has no leader until the replicas are compared."""
         return not self.in_sync_replicas and self.leader_epoch >= 0
 
 
@@ -59,7 +59,7 @@ class ReplicaAssignment(Struct, frozen=True, kw_only=True):
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     def reassign_to(self, target: tuple[int, ...]) -> ReplicaAssignment:
-        """Return the assignment that moves from `origin` to `target`, whatever the former target was."""
+        """Return the assignment that moves from `origin` to `target`. A former target is dropped."""
         origin = self.origin
         replicas = tuple(dict.fromkeys((*target, *origin)))
         return ReplicaAssignment(
@@ -74,7 +74,7 @@ class Topic(Struct, frozen=True, kw_only=True):
 
     name: str
     topic_id: UUID
-    """Constant while the topic exists: a topic that is created again under the name gets another id (KIP-516)."""
+    """Constant while the topic exists; a new topic of the same name gets another id (KIP-516)."""
     partitions: tuple[PartitionInfo, ...]
     overrides: Mapping[str, str]
     config: TopicConfig

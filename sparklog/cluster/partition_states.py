@@ -3,11 +3,11 @@
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 3, "leader": 1, "leader_epoch": 5,
                                             "isr": [1, 2]}
 
-The controller creates the node with the partition's first leader and sets it at each election. With the first node it
-notes in the topic's own one that the partition has a state, so that a state that is lost later is not taken for one
-that never was: a partition without one counts as new, and its next leader as the first. Each of the controller's
-transactions begins with a check of `/controller_epoch`, so that a deposed controller changes nothing. The leader sets
-the node when it changes the ISR. Both writers compare the node's version with the one that they decided on.
+The controller creates the node with the partition's first leader and sets it at each election. It also records in the
+topic's node that the partition has a state: a partition that has lost its state must not count as new, as its next
+leader would count as the first. Each of the controller's transactions begins with a check of `/controller_epoch`, so
+that a deposed controller changes nothing. The leader sets the node when it changes the ISR. Both writers compare the
+node's version with the version that their decision is based on.
 
     /isr_change_notification/isr_change_*  {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}: a leader has
                                            changed these ISRs; the controller reads and removes it
@@ -28,7 +28,7 @@ from sparklog.base.errors import BadVersion, ControllerMoved, InvalidUpdateVersi
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.elections import CONTROLLER_EPOCH
-from sparklog.cluster.store import Check, Create, Operation, Set, Store, ensure_path
+from sparklog.cluster.store import Check, Create, Operation, Set, Store, encode_json, ensure_path
 from sparklog.cluster.topics import TOPICS, TopicAssignment, decode_assignment, encode_assignment, state_path
 from sparklog.replica.messages import AlterIsr, AlterIsrResult
 from sparklog.runtime.slices import in_parts
@@ -36,11 +36,11 @@ from sparklog.runtime.slices import in_parts
 ISR_CHANGES = "/isr_change_notification"
 NOT_WRITTEN = -1
 ATTEMPTS = 20
-"""Attempts to add brokers to an ISR; each fails if a broker comes or goes meanwhile."""
+"""Maximum number of attempts to add brokers to an ISR; each fails if a broker comes or goes meanwhile."""
 STATES_AT_ONCE = 200
 """Maximum per transaction, to stay below ZooKeeper's limit of 1 MiB per request."""
 NOTED_BYTES = 256 << 10
-"""Maximum of topics' nodes per transaction."""
+"""Maximum size of the topics' nodes in one transaction."""
 
 
 class Leadership(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Leadership(Struct, frozen=True, kw_only=True):
 
 
 def encode_state(state: Leadership) -> bytes:
-    """Return the data of a partition's state; the version is the node's, and no part of it."""
+    """Return the data of a partition's state, without the node's version."""
     value = {
         "version": 1,
         "controller_epoch": state.controller_epoch,
@@ -63,11 +63,11 @@ def encode_state(state: Leadership) -> bytes:
         "leader_epoch": state.leader_epoch,
         "isr": list(state.isr),
     }
-    return json.dumps(value, separators=(",", ":")).encode()
+    return encode_json(value)
 
 
 def decode_state(data: bytes, version: int) -> Leadership:
-    """Return the partition's state in a node's data. version: of the node"""
+    """Return the state in the data of a node. version: the node's"""
     value = json.loads(data)
     return Leadership(
         leader=value["leader"],
@@ -112,10 +112,10 @@ def check_controller(store: Store, epoch_version: int) -> None:
 def write_states(
     store: Store, states: Mapping[TopicPartition, Leadership], epoch_version: int
 ) -> dict[TopicPartition, Leadership]:
-    """Write states for the controller; return those that were written, with their new versions.
+    """Write states for the controller; return the written ones, with their new versions.
 
-    A node is created, or set if it is as it was read. A state that is missing in the answer was changed or deleted by
-    another writer meanwhile. Raises ControllerMoved.
+    A node is created, or set if it still has the state's version. Other writers have changed or deleted the missing
+    ones. Raises ControllerMoved.
     """
     names = list(states)
     written: dict[TopicPartition, Leadership] = {}
@@ -127,7 +127,7 @@ def write_states(
 def _write_most(
     store: Store, names: Sequence[TopicPartition], states: Mapping[TopicPartition, Leadership], epoch_version: int
 ) -> dict[TopicPartition, Leadership]:
-    """Write the states, except those that others have changed: the halves apart if some have, as each write waits."""
+    """Write the states, except those that other writers have changed. Bisect on a failure: each write waits."""
     part = {name: states[name] for name in names}
     if _write(store, part, epoch_version):
         return part
@@ -163,10 +163,10 @@ def _write(store: Store, states: Mapping[TopicPartition, Leadership], epoch_vers
 def note_initialized(
     store: Store, topics: Mapping[str, TopicAssignment], states: Container[TopicPartition], epoch_version: int
 ) -> None:
-    """Note which partitions have a state in the nodes of topics where an earlier version has not. For the controller.
+    """Record in topics' nodes which partitions have a state, where an earlier version has not. For the controller.
 
-    topics: as they were read. states: the partitions that have one. A topic that has changed meanwhile, and those that
-    are written with it, are left to the next controller. Raises ControllerMoved.
+    topics: as they were read. states: the partitions that have one. A topic that has changed meanwhile is left to the
+    next controller, with the topics of its transaction. Raises ControllerMoved.
     """
     writes = []
     for topic, known in topics.items():
@@ -180,7 +180,7 @@ def note_initialized(
 
 
 def _initialized(store: Store, created: Sequence[TopicPartition]) -> Iterator[Operation]:
-    """Yield the writes that note in the topics' nodes which partitions have a state from now on (TopicAssignment)."""
+    """Yield the writes that record in topics' nodes that these partitions have a state (TopicAssignment)."""
     for topic, names in groupby(created, lambda name: name.topic):
         numbers = {name.partition for name in names}
         try:
@@ -199,7 +199,7 @@ def _initialized(store: Store, created: Sequence[TopicPartition]) -> Iterator[Op
 
 
 def _parents(store: Store, created: Iterable[TopicPartition]) -> list[Operation]:
-    """Return the creations of missing nodes above new states: an earlier controller may have made some of them."""
+    """Return the operations that create the missing parents of new states; an earlier controller may have made some."""
     paths = dict.fromkeys(
         path for name in created for path in (f"{TOPICS}/{name.topic}/partitions", state_path(*name)[: -len("/state")])
     )
@@ -207,12 +207,12 @@ def _parents(store: Store, created: Iterable[TopicPartition]) -> list[Operation]
 
 
 def alter_isr(store: Store, change: AlterIsr) -> AlterIsrResult:
-    """Write an ISR for the leader, if the node is as the leader knows it, and notify the controller.
+    """Write an ISR for the leader, if the node still has the leader's version, and notify the controller.
 
-    Return the ISR that the store has. A node that differs is read. If it still has this leader and leader epoch, its
-    state is the answer: the change itself (the store's answer was lost) or the ISR that a controller has set. Otherwise
-    raises BadVersion. Raises InvalidUpdateVersion, with nothing written, if a joining broker no longer has the broker
-    epoch with which it caught up: it may have lost records since (`broker_epochs`).
+    Return the ISR in the store. If the version differs but the leader and its epoch do not, the node's ISR is returned:
+    the change itself (the store's answer was lost) or the ISR that a controller has set. Otherwise raises BadVersion.
+    Raises InvalidUpdateVersion, with nothing written, if a joining broker no longer has the broker epoch with which it
+    caught up: it may have lost records since (`broker_epochs`).
     """
     write = _set_isr(change)
     for _ in range(ATTEMPTS):
@@ -239,7 +239,8 @@ def alter_isr(store: Store, change: AlterIsr) -> AlterIsrResult:
 def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[AlterIsrResult | Exception]:
     """Write several ISRs; return for each what `alter_isr` would return or raise.
 
-    The changes share few transactions, each with one notice, if no other writer has changed any of them meanwhile.
+    The changes share few transactions, each with one notice. If another writer has changed one of them, the changes of
+    its transaction are written alone.
     """
     results: list[AlterIsrResult | Exception] = []
     for first in range(0, len(changes), STATES_AT_ONCE):
@@ -254,7 +255,7 @@ def _alter_together(store: Store, changes: Sequence[AlterIsr]) -> Sequence[Alter
         checks = dict.fromkeys(check for change in changes for check in _check_epochs(store, change))
         store.multi((*checks, *map(_set_isr, changes)))
         _notify(store, *(change.name for change in changes))
-    except (BadVersion, NoNode, InvalidUpdateVersion):  # one of them fails: write the others alone
+    except (BadVersion, NoNode, InvalidUpdateVersion):  # one change fails: write each alone
         return [_alter_alone(store, change) for change in changes]
     except StoreError as error:
         return [error] * len(changes)
@@ -292,7 +293,7 @@ def _check_epochs(store: Store, change: AlterIsr) -> tuple[Check, ...]:
 
 def _notify(store: Store, *names: TopicPartition) -> None:
     value = {"version": 1, "partitions": [{"topic": topic, "partition": partition} for topic, partition in names]}
-    data = json.dumps(value, separators=(",", ":")).encode()
+    data = encode_json(value)
     try:
         store.create(f"{ISR_CHANGES}/isr_change_", data, sequential=True)
     except NoNode:
@@ -303,15 +304,15 @@ def _notify(store: Store, *names: TopicPartition) -> None:
 class IsrWriter:
     """Queue of a leader's ISR changes for the cluster store. Changes that come during a write are written together.
 
-    When a broker comes or goes, each other broker changes the ISR of every partition that it leads. With one thread for
-    each write, the broker's other work in threads would wait for them: for seconds, with some hundred partitions.
+    When a broker comes or goes, each other broker changes the ISR of every partition that it leads. With a thread for
+    each change, other work in threads would wait: for seconds, with some hundred partitions.
 
     Used on the event loop; takes one thread at a time.
     """
 
     def __init__(self, store: Store, is_lost: Callable[[], bool] = lambda: False) -> None:
-        """is_lost: returns whether the store has lost everything. A restored state may have the version of the lost
-        one, so nothing is written then.
+        """is_lost: returns whether the store has lost everything. Then no ISR is written: a restored state may have the
+        version of the lost one.
         """
         self._store = store
         self._is_lost = is_lost
@@ -319,7 +320,7 @@ class IsrWriter:
         self._task: asyncio.Task[None] | None = None
 
     async def write(self, change: AlterIsr) -> AlterIsrResult:
-        """Write a change, return and raise as `alter_isr` does; it may be written even if the caller is cancelled."""
+        """Write a change; return and raise as `alter_isr` does. A cancelled call may still write the change."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[AlterIsrResult] = loop.create_future()
         self._waiting.append((change, done))
@@ -339,10 +340,10 @@ class IsrWriter:
             except Exception as error:  # noqa: BLE001 - the callers get it; later changes are still written
                 results = [error] * len(taken)
             for (_, done), result in zip(taken, results, strict=True):
-                _tell(done, result)
+                _set_result(done, result)
 
 
-def _tell(done: asyncio.Future[AlterIsrResult], result: AlterIsrResult | Exception) -> None:
+def _set_result(done: asyncio.Future[AlterIsrResult], result: AlterIsrResult | Exception) -> None:
     if done.done():
         return
     if isinstance(result, Exception):

@@ -20,7 +20,7 @@ class Peers(Protocol):
         Raises the KafkaError with which the broker refuses the request, NetworkException if the broker cannot be
         reached or the connection fails (the request may have been carried out, or not), or RequestTimedOut.
 
-        Calls to the same broker may overtake one another: a caller that needs an order waits for each answer.
+        Calls to the same broker may overtake each other: a caller that needs an order waits for each answer.
         """
         ...
 

@@ -42,12 +42,12 @@ class QuotaStore:
         self._store = store
 
     def load(self) -> list[ClientQuota]:
-        """Return all quotas. A value that is no number is left out, with a warning."""
+        """Return all quotas. Values that are no numbers are left out, with a warning."""
         found = [(entity_, self._values(path)) for entity_, path in self._entities()]
         return [ClientQuota(entity=entity_, values=values) for entity_, values in found if values]
 
     def change(self, change: QuotaChange) -> None:
-        """Set and remove quotas of one entity. The change is valid."""
+        """Set and remove quotas of one entity, by a valid change."""
 
         def changed(config: Config) -> Config:
             kept = {key: text for key, text in config.items() if key not in change.removed}

@@ -1,16 +1,16 @@
-"""Topics that brokers restore in a cluster store that was lost, from the copies beside their logs.
+"""Restoration of topics in a new cluster store, from the copies beside the brokers' logs.
 
     /brokers/topics/T/unsure     {"store_id": "…", "topic_id": "…", "configs": {…}, "partitions": {…}}: the copy from
-                                 which the topic is restored (log/directory/topic_configs.py), of the store that
-                                 had that id
+                                 which the topic is restored (log/directory/topic_configs.py), and the id of the
+                                 lost store
 
-The first broker that has a copy creates the topic: all its partitions, with the replicas that the copy names. Copies of
-other brokers may be newer. Each broker merges its own when it starts, before it registers: of each partition, the
-newest assignment stays. So an election takes the copies of all registered brokers into account.
+The first broker with a copy creates the topic: all its partitions, with the copy's replicas. Copies of other brokers
+may be newer. Each broker merges its own copy when it starts, before it registers: the newest assignment of each
+partition stays. So an election takes the copies of all registered brokers into account.
 
-A restored partition has no leader, and nobody is in sync: any replica may lack acknowledged records. The controller
-compares the replicas once all of them are registered (controller/election.py). Only a partition whose one replica is
-the broker itself is led at once. An elected partition is not changed any more.
+A restored partition has no leader and an empty ISR: any replica may lack acknowledged records. The controller compares
+the replicas once all of them are registered (controller/election.py). Only a partition whose single replica is on this
+broker gets its leader at once. A partition with a leader is not changed any more.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.config_nodes import ATTEMPTS
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership, encode_state, read_states
-from sparklog.cluster.store import Create, Operation, Set, Store
+from sparklog.cluster.store import Create, Operation, Set, Store, encode_json
 from sparklog.cluster.topics import (
     NO_LEADER,
     TOPICS,
     TopicStore,
     decode_assignment,
     encode_assignment,
+    state_path,
     unsure_path,
 )
-from sparklog.cluster.topics import state_path as path_of
 from sparklog.log.directory.topic_configs import AssignmentCopy, TopicCopy, decode_copy, encode_copy
 
 _UNKNOWN = AssignmentCopy(replicas=())
@@ -49,22 +49,22 @@ class RestoreOutcome(Enum):
 
     CREATED = "created"
     MERGED = "merged"
-    """Something in it was newer than other brokers' copies."""
+    """A part of it was newer than other brokers' copies."""
     NOTHING = "nothing"
-    """The store knows as much, or more."""
+    """No part of it was newer than the store's."""
     OTHER_TOPIC = "other topic"
-    """The store has another topic of the name."""
+    """The store has another topic of this name."""
 
 
 def restore_topic(
     store: Store, topics: TopicStore, name: str, copy: TopicCopy, *, store_id: str, broker_id: int,
     epochs: Mapping[int, int],
 ) -> RestoreOutcome:  # fmt: skip
-    """Create the topic from a broker's copy, or merge the copy with those of other brokers, and return which. Blocks.
+    """Create the topic from a broker's copy, or merge the copy with those of other brokers. Blocks.
 
-    store_id: of the lost store. epochs: leader epochs that nobody has seen, by partition.
+    store_id: of the lost store. epochs: unused leader epochs, by partition.
 
-    Raises StoreError if the store cannot be reached, or if other brokers change the topic all the time.
+    Raises StoreError if the store cannot be reached, or if other brokers change the topic ATTEMPTS times meanwhile.
     """
     for _ in range(ATTEMPTS):
         with suppress(BadVersion, NodeExists, NoNode):
@@ -107,7 +107,7 @@ def _merge(
     if assignment.topic_id != copy.topic_id:
         return RestoreOutcome.OTHER_TOPIC
     if not topics.is_unsure(name) or not (unsure := store.get(unsure_path(name))).data:
-        return RestoreOutcome.NOTHING  # it was not restored from a copy
+        return RestoreOutcome.NOTHING  # the topic was not restored from a copy
     before = decode_copy(json.loads(unsure.data))
     partitions, merged = list(assignment.partitions), dict(before.partitions)
     while len(partitions) <= max(copy.partitions):
@@ -124,10 +124,10 @@ def _merge(
         if kept is not None and kept.is_newer_than(merged.get(number)):
             merged[number] = kept
             partitions[number] = ReplicaAssignment(replicas=kept.replicas, adding=kept.adding, removing=kept.removing)
-            epoch = max(epoch, state.leader_epoch + 1 if state else 0)  # a controller that decides now begins again
+            epoch = max(epoch, state.leader_epoch + 1 if state else 0)  # makes an election in progress fail and retry
         if state is not None and epoch > state.leader_epoch:
             raised = structs.replace(state, leader_epoch=epoch)
-            writes.append(Set(path_of(name, number), encode_state(raised), state.version))
+            writes.append(Set(state_path(name, number), encode_state(raised), state.version))
     overrides = _newer_overrides(topics, name, copy, before, json.loads(unsure.data).get("store_id") == store_id)
     if not writes and overrides is None:
         return RestoreOutcome.NOTHING
@@ -147,21 +147,21 @@ def _merge(
 
 
 def restore_lost_states(store: Store, name: str, epochs: Mapping[int, int]) -> None:
-    """Restore states of partitions, with these leader epochs; those that another broker restores stay. Blocks.
+    """Restore states of partitions, with these leader epochs; states from other brokers stay. Blocks.
 
     Raises NoNode if the topic is gone.
     """
     for number, epoch in epochs.items():
         partition = f"{TOPICS}/{name}/partitions/{number}"
         state = encode_state(_without_leader(epoch))
-        for path, data in ((f"{TOPICS}/{name}/partitions", b""), (partition, b""), (path_of(name, number), state)):
+        for path, data in ((f"{TOPICS}/{name}/partitions", b""), (partition, b""), (state_path(name, number), state)):
             with suppress(NodeExists):
                 store.create(path, data)
 
 
 def _new(name: str, number: int, epoch: int) -> Iterable[Operation]:
-    yield Create(path_of(name, number)[: -len("/state")])
-    yield Create(path_of(name, number), encode_state(_without_leader(epoch)))
+    yield Create(state_path(name, number)[: -len("/state")])
+    yield Create(state_path(name, number), encode_state(_without_leader(epoch)))
 
 
 def _without_leader(epoch: int) -> Leadership:
@@ -172,14 +172,14 @@ def _without_leader(epoch: int) -> Leadership:
 def _newer_overrides(
     topics: TopicStore, name: str, copy: TopicCopy, before: TopicCopy, is_comparable: bool
 ) -> Mapping[str, str] | None:
-    """Return the copy's configuration if it is newer, and nobody has changed the restored one meanwhile."""
+    """Return the copy's configuration if it is newer, and the restored one has not been changed meanwhile."""
     if not is_comparable or copy.overrides == before.overrides or copy.seen_change <= before.seen_change:
         return None
     return copy.overrides if topics.load_overrides(name) == before.overrides else None
 
 
 def _encode(copy: TopicCopy, store_id: str) -> bytes:
-    return json.dumps({"store_id": store_id, **encode_copy(copy)}, separators=(",", ":")).encode()
+    return encode_json({"store_id": store_id, **encode_copy(copy)})
 
 
 def _id_of(copy: TopicCopy) -> UUID:

@@ -1,14 +1,14 @@
 """The embedded cluster store: the tree in one SQLite file, for one or several brokers on the same machine.
 
 A session is a lease that a thread renews. With each renewal the thread also checks the other sessions, and ends those
-whose `beats` have not changed for their time-out while its own session was renewed. So no clocks are compared: a
-reboot, a clock that is set or a file that was locked for long ends no session, and a process that was itself stopped
-gives the other sessions their full time-out again when it resumes. Besides:
+whose `beats` have not changed for their time-out, counted while its own session was renewed. No clocks are compared: a
+reboot, a changed clock or a long lock on the file ends no session, and a process that was stopped gives the other
+sessions their full time-out again when it resumes. Besides:
 
     watches     Every `POLL_S` the thread checks whether another connection has written (PRAGMA data_version, no disk).
                 If so, and after every write of its own, it compares the new changes with the watches.
-    waiting     Writers of several processes wait for one another for at most half of the session time-out, and the
-                threads of a process for one another for the other half; then the call raises ConnectionLoss.
+    waiting     Writers of several processes wait for each other for at most half of the session time-out, and the
+                threads of a process for each other for the other half; then the call raises ConnectionLoss.
     killed      A process that is killed loses its session after the time-out if another process lives; otherwise the
                 time-out begins when the next process starts.
     stopped     A stopped process (SIGSTOP) loses its session too, and notices when it resumes: a write raises
@@ -56,7 +56,7 @@ Work = Callable[[], None]
 
 
 class SqliteStore:
-    """Implements Store. Calls of several threads take turns. Call `open` to get one."""
+    """Implements Store. Calls of several threads take turns. `open` returns one."""
 
     def __init__(self, path: str, tree: SqliteTree, *, session_timeout_ms: int) -> None:
         self._path = path
@@ -72,7 +72,7 @@ class SqliteStore:
         self._seen = 0
         """Number of the newest change that was compared with the watches."""
         self._version = NEVER
-        """Data version at the thread's last look for changes."""
+        """Data version at the thread's last check for changes."""
         self._listeners: list[SessionListener] = []
         self._due: SimpleQueue[Work] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -281,7 +281,7 @@ class SqliteStore:
                 with self._exclusively(is_patient=True), self._tree.writing():
                     self._session_id = self._tree.begin_session(self._timeout_ms)
             finally:
-                self._tell_of_expiry()
+                self._expire()
             self._become(SessionState.CONNECTED)
         except StoreError as error:
             if self._is_closed:
@@ -290,7 +290,7 @@ class SqliteStore:
             if self._state is SessionState.CONNECTED:
                 self._become(SessionState.SUSPENDED)
 
-    def _tell_of_expiry(self) -> None:
+    def _expire(self) -> None:
         if self._state is not SessionState.EXPIRED:
             self._become(SessionState.EXPIRED)
             with self._lock:
@@ -318,12 +318,12 @@ class SqliteStore:
 
 
 class OtherSessions:
-    """How long the `beats` of each other session have not changed, while this session was renewed."""
+    """The time for which the `beats` of each other session have not changed, while this session was renewed."""
 
     def __init__(self) -> None:
         self._looked_ms = 0.0
         self._silent: dict[int, tuple[int, float]] = {}
-        """For each session its beats, and for how many ms they have not changed."""
+        """For each session its beats, and the ms for which they have not changed."""
 
     def overdue(self, sessions: Iterable[SessionRow], now_ms: float, longest_ms: float) -> list[int]:
         """Return the sessions whose time-out has passed. Each call counts at most `longest_ms`."""
@@ -348,5 +348,5 @@ def _nothing() -> None:
 
 
 def _patience_s(session_timeout_ms: int) -> float:
-    """Return how long to wait for another process's transaction."""
+    """Return the longest wait for another process's transaction, in seconds."""
     return session_timeout_ms / 2000

@@ -6,10 +6,10 @@
     session(id, timeout_ms, beats)          current sessions; `beats` grows while their process lives. No id is used
                                             twice
 
-A write is one transaction in a write-ahead log. After a crash it is there as a whole or not at all, and only with all
-earlier writes. `sync` flushes the writes to disk. It runs outside of the transaction, unlike SQLite's synchronous=FULL:
-other processes need not wait for the disk, and a process that is stopped (SIGSTOP) seldom holds the file's lock then. A
-file without the tables for sessions gets them when it is opened.
+A write is one transaction in a write-ahead log. After a crash the file has the whole write or none of it, and a write
+only with all earlier ones. `sync` flushes the writes to disk. Unlike SQLite's synchronous=FULL, it runs outside of the
+transaction: other processes need not wait for the disk, and a process that is stopped (SIGSTOP) seldom holds the file's
+lock. A file without the tables for sessions gets them when it is opened.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class SqliteTree:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Run a read transaction: all reads within it see the same moment."""
+        """Run a read transaction: all reads within it see the same state."""
         with self._transaction("BEGIN"):
             yield
 
@@ -169,10 +169,10 @@ class SqliteTree:
         return f"{path}{row[0]:010}"
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[NodeChange]:
-        """Do all operations, and return the changes in their order; checks are none.
+        """Do all operations, and return the changes in their order, without checks.
 
-        session_id: of the session that owns the ephemeral nodes. Raises StoreError if one cannot be done: the
-        transaction that the caller has begun (`writing`) then undoes the others.
+        session_id: the owner of the ephemeral nodes. Raises StoreError if an operation fails: the caller's transaction
+        (`writing`) then undoes the others.
         """
         changes = []
         number = self.newest_change()
@@ -221,7 +221,7 @@ class SqliteTree:
         return int(self._db.execute("SELECT max(number) FROM change").fetchone()[0] or 0)
 
     def changes_since(self, number: int) -> list[NodeChange] | None:
-        """Return the changes after `number`, or None if some of them are no longer kept."""
+        """Return the changes after `number`; None if some of them are no longer kept."""
         rows = self._db.execute("SELECT number, path, kind FROM change WHERE number > ? ORDER BY number", (number,))
         found = rows.fetchall()
         if found and found[0][0] > number + 1:
@@ -229,7 +229,7 @@ class SqliteTree:
         return [NodeChange(path, ChangeKind(kind)) for _, path, kind in found]
 
     def begin_session(self, timeout_ms: int) -> int:
-        """Return the id of a new session. timeout_ms: after which other processes may end it"""
+        """Return the id of a new session. timeout_ms: time without renewal after which other processes may end it"""
         added = self._db.execute("INSERT INTO session (timeout_ms, beats) VALUES (?, 0)", (timeout_ms,))
         return int(added.lastrowid or NO_OWNER)
 
@@ -274,8 +274,8 @@ def _schema_version(db: sqlite3.Connection) -> int:
 
 
 def _what_to_do(path: str, error: Exception) -> str:
-    """Return advice, if the file is damaged."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without its details
+    """Return advice if the file is damaged, else an empty text."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code
     if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return ""
     return (
@@ -285,7 +285,7 @@ def _what_to_do(path: str, error: Exception) -> str:
 
 
 def _keep_private(path: str) -> None:
-    """Create the file if it is missing, and let only its owner read it, as it holds what verifies users' passwords.
+    """Create the file if it is missing, readable for its owner only: it holds values that verify users' passwords.
 
     SQLite gives new -wal and -shm files the same mode; those of a process that was killed keep theirs. Raises OSError.
     """
@@ -293,6 +293,6 @@ def _keep_private(path: str) -> None:
         return
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
     for name in (path, f"{path}-wal", f"{path}-shm"):
-        with suppress(PermissionError, FileNotFoundError):  # another user owns the file and shares it; it has gone
+        with suppress(PermissionError, FileNotFoundError):  # another user owns and shares the file; or it is gone
             if os.stat(name).st_mode & ~PRIVATE & 0o777:
                 os.chmod(name, PRIVATE)

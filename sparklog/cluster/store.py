@@ -1,8 +1,8 @@
 """The cluster store: a small tree of nodes with ZooKeeper's semantics.
 
 A path is ``/`` followed by names with ``/`` between them. A node has data and a version. The version starts at 0 and
-grows by one with each change, so that a writer can change exactly what it has read (compare and set). A node with
-children cannot be deleted, and a node can be created only under an existing parent. `multi` is atomic.
+grows by one with each change, for compare and set. A node with children cannot be deleted, and a node can be created
+only under an existing parent. `multi` is atomic.
 
     ephemeral node     belongs to the session that created it, and is deleted when that session ends. It has no
                        children.
@@ -13,12 +13,12 @@ children cannot be deleted, and a node can be created only under an existing par
                        `get`: changed or deleted. `exists`: created, changed or deleted. `children`: a node was created
                        or deleted under the path, or the path itself deleted. After SUSPENDED an engine may call all
                        watches, though nothing has changed.
-    session            begins with the store object. SUSPENDED: the store cannot be reached at the moment, nothing is
-                       lost yet. EXPIRED: the session's ephemeral nodes and watches are gone for good, and all its
-                       watches are called. The object begins another session by itself and reports CONNECTED; owners of
-                       ephemeral nodes create them again.
+    session            begins with the store object. SUSPENDED: the store cannot be reached at the moment; the session
+                       may go on. EXPIRED: the session's ephemeral nodes and watches are gone, and all its watches are
+                       called. The object begins another session by itself and reports CONNECTED; owners of ephemeral
+                       nodes create them again.
 
-Calls block (an engine writes to disk or asks a server) and may come from several threads; an event loop makes them in a
+Calls block (an engine writes to disk or calls a server) and may come from several threads; asyncio code calls them in a
 thread. The engine calls watches and session listeners on a thread of its own: they must be quick, must not raise and
 must not call the store; they notify an event loop with `call_soon_threadsafe`. A write is durable when its call
 returns. A call that cannot reach the store within the session time-out raises ConnectionLoss: a write may have been
@@ -27,12 +27,13 @@ done, or not. Every engine passes the same contract suite (tests/cluster/test_st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from sparklog.base.errors import NodeExists
+from sparklog.base.errors import NodeExists, NoNode
 
 ANY_VERSION = -1
 NO_OWNER = 0
@@ -56,7 +57,7 @@ class Node(NamedTuple):
     data: bytes
     version: int
     created: int = 0
-    """Grows with every node created in the store: distinguishes a node from an earlier one at its path (czxid)."""
+    """Grows with every node created in the store, so it tells a node from an earlier one at the same path (czxid)."""
     owner: int = NO_OWNER
     """Id of the session that owns the ephemeral node; NO_OWNER for other nodes."""
 
@@ -134,7 +135,7 @@ class Store(Protocol):
         ...
 
     def multi(self, operations: Iterable[Operation]) -> None:
-        """Do all operations in their order, or none. Raises what the first one that cannot be done would raise."""
+        """Do all operations in their order, or none. Raises the error of the first one that fails."""
         ...
 
     def newest_change(self) -> int:
@@ -151,6 +152,19 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or ("/" if path != "/" else "")
 
 
+def find_node(store: Store, path: str) -> Node | None:
+    """Return the node; None if there is none."""
+    try:
+        return store.get(path)
+    except NoNode:
+        return None
+
+
+def encode_json(value: Mapping[str, Any]) -> bytes:
+    """Return a value as the JSON of a node's data, without spaces."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
 def ensure_path(store: Store, path: str) -> None:
     """Create the node and its ancestors, if they do not exist."""
     ensure_paths(store, (path,))
@@ -160,19 +174,19 @@ def ensure_paths(store: Store, paths: Iterable[str]) -> None:
     """Create the nodes and their ancestors that do not exist, in one write: each write waits for a disk."""
     paths = tuple(paths)
     while missing := dict.fromkeys(each for path in paths for each in _missing(store, path)):
-        with suppress(NodeExists):  # another broker was quicker with some
+        with suppress(NodeExists):  # another broker has created some of them
             store.multi(map(Create, missing))
 
 
 def _missing(store: Store, path: str) -> list[str]:
-    """Return the node and its ancestors as far as they do not exist, parents first."""
+    """Return the paths of the node and its ancestors that do not exist, parents first."""
     if path in ("", "/") or store.exists(path):
         return []
     return [*_missing(store, parent_of(path)), path]
 
 
 def subtree(store: Store, path: str) -> list[str]:
-    """Return `path` and everything under it, children before their parents, which is the order of deletion."""
+    """Return `path` and all paths under it in the order of deletion: children before their parents."""
     prefix = path.rstrip("/")
     below = [found for name in store.children(path) for found in subtree(store, f"{prefix}/{name}")]
     return [*below, path]

@@ -3,12 +3,12 @@
     /brokers/topics/T                      {"version": 3, "topic_id": "…", "partitions": {"0": [1, 2], …},
                                             "adding_replicas": {…}, "removing_replicas": {…}, "initialized": 2}:
                                            replicas of each partition, and those that a reassignment adds and removes;
-                                           how many partitions have had a state, which is not in Kafka's node
+                                           the number of partitions that have had a state, a field that Kafka lacks
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 0, "leader": 1, "leader_epoch": 0,
                                             "isr": [1, 2]}: written by the controller, and by the leader for its ISR
-    /brokers/topics/T/unsure               the store had lost this topic, or changes of it: it is not known whether a
-                                           replica that is not in the assignment was moved. Its data, if any, is the
-                                           copy from which the topic was restored (restored_topics.py)
+    /brokers/topics/T/unsure               the store had lost this topic, or changes of it: a replica that is not in the
+                                           assignment may not have moved. Its data, if any, is the copy from which the
+                                           topic was restored (restored_topics.py)
     /config/topics/T                       {"version": 1, "config": {"retention.ms": "1000"}}; every topic has one
     /config/brokers/N, …/<default>         the same for one broker, and for all
     /config/changes/config_change_*        {"version": 2, "entity_path": "topics/T"}: this configuration has changed
@@ -44,7 +44,7 @@ from sparklog.cluster.config_nodes import (
     read_config,
 )
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
-from sparklog.cluster.store import Create, Operation, Set, Store, Watch, ensure_path, ensure_paths
+from sparklog.cluster.store import Create, Operation, Set, Store, Watch, encode_json, ensure_path, ensure_paths
 from sparklog.log.directory.topic_configs import UNLIMITED, config_of
 
 TOPICS = "/brokers/topics"
@@ -65,13 +65,13 @@ class TopicAssignment(Struct, frozen=True, kw_only=True):
     topic_id: UUID
     partitions: tuple[ReplicaAssignment, ...]
     version: int
-    """Version of the node, with which a later write is compared."""
+    """Version of the node, which a later write compares."""
     initialized: int = 0
-    """So many partitions, from 0 on, surely have had a state. One of them without a state has lost it, and is not new;
-    0 also in a node that an earlier version wrote."""
+    """Number of partitions, from 0 on, that have had a state: without one, such a partition has lost it, and is not
+    new. Nodes of earlier versions have 0."""
 
     def lost_states(self, name: str, states: Container[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions that have lost their state. name: the topic's. states: those that have one"""
+        """Return the partitions that have lost their state. name: the topic's. states: the partitions that have one"""
         initialized = (TopicPartition(name, number) for number in range(self.initialized))
         return [partition for partition in initialized if partition not in states]
 
@@ -90,7 +90,7 @@ class TopicStore:
     # Topics
 
     def names(self) -> list[str]:
-        """Return the names of all topics, sorted, also of those that are to be deleted."""
+        """Return the names of all topics, sorted, including those with a deletion request."""
         return self._store.children(TOPICS)
 
     def exists(self, name: str) -> bool:
@@ -103,10 +103,10 @@ class TopicStore:
         return decode_assignment(node.data, node.version)
 
     def load_overrides(self, name: str) -> dict[str, str]:
-        """Return the topic's own configuration; if it was lost, the one by which all records stay."""
+        """Return the topic's own configuration; if it was lost, one that keeps all records."""
         try:
             return decode_config(f"{CONFIGS}/{name}", self._store.get(f"{CONFIGS}/{name}").data)
-        except NoNode:  # a topic without keys of its own has an empty one
+        except NoNode:  # lost: a topic without keys of its own has an empty node
             return dict(UNLIMITED)
 
     def unconfigured(self) -> list[str]:
@@ -114,8 +114,8 @@ class TopicStore:
         return sorted({*self.names()} - {*self._store.children(CONFIGS)})
 
     def restore_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Write the configuration of a topic whose own one was lost."""
-        with contextlib.suppress(NodeExists):  # another broker has done it
+        """Write the configuration of a topic whose own configuration was lost."""
+        with contextlib.suppress(NodeExists):  # another broker has written it
             self._store.create(f"{CONFIGS}/{name}", encode_config(overrides))
             notify(self._store, f"topics/{name}")
 
@@ -154,7 +154,7 @@ class TopicStore:
         """Add a topic with the replicas of each partition, which have no leader yet. Raises NodeExists."""
         partitions = [ReplicaAssignment(replicas=tuple(each)) for each in replicas]
         config = f"{CONFIGS}/{name}"
-        write = Set if self._store.exists(config) else Create  # a former topic of that name may have left it
+        write = Set if self._store.exists(config) else Create  # a former topic of this name may have left its node
         self._store.multi(
             (
                 write(config, encode_config(overrides)),
@@ -181,7 +181,7 @@ class TopicStore:
     ) -> None:
         """Add a topic that is older than the store, with the states of its partitions. Raises NodeExists.
 
-        Its assignment is unsure. unsure: the data that says so.
+        The topic's assignment is unsure. unsure: the data of the mark
         """
         config = f"{CONFIGS}/{name}"
         write = Set if self._store.exists(config) else Create
@@ -196,17 +196,17 @@ class TopicStore:
         )
 
     def set_unsure(self, name: str) -> None:
-        """Record that the store has lost changes, so that the topic's assignment may not be its newest."""
+        """Mark a topic as unsure: the store has lost changes, and its assignment may be outdated."""
         ensure_path(self._store, unsure_path(name))
 
     def set_lost(self, names: Iterable[str]) -> None:
-        """Record that states of these topics are lost: brokers restore them when they start. They become unsure."""
+        """Mark topics that have lost states as unsure: brokers restore the states when they start."""
         for name in names:
-            with contextlib.suppress(NodeExists, NoNode):  # it has been recorded, or the topic is deleted
+            with contextlib.suppress(NodeExists, NoNode):  # marked already, or the topic is deleted
                 self._store.create(unsure_path(name))
 
     def is_unsure(self, name: str) -> bool:
-        """Return whether the store may have lost changes of the topic's assignment (see /unsure above)."""
+        """Return whether the topic's assignment may be outdated (see /unsure above)."""
         return self._store.exists(unsure_path(name))
 
     def mark_deleted(self, name: str) -> None:
@@ -214,11 +214,11 @@ class TopicStore:
         ensure_path(self._store, f"{DELETIONS}/{name}")
 
     def is_marked_deleted(self, name: str, watch: Watch | None = None) -> bool:
-        """Return whether the topic is to be deleted. watch: called when that changes"""
+        """Return whether the topic has a deletion request. watch: called when that changes"""
         return self._store.exists(f"{DELETIONS}/{name}", watch)
 
     def marked_deleted(self) -> list[str]:
-        """Return the names of the topics that are to be deleted, sorted; some may not exist."""
+        """Return the names of the topics with a deletion request, sorted; some may not exist."""
         return self._store.children(DELETIONS)
 
     # Configurations
@@ -241,9 +241,9 @@ class TopicStore:
         }
 
     def restore_broker_overrides(self, node: str, overrides: Mapping[str, str], *, replaces: bool) -> None:
-        """Write the keys of one broker's node, or of that for all, which the store has lost.
+        """Write the lost keys of one broker's node, or of the node for all brokers.
 
-        replaces: also in place of those that it has
+        replaces: replace keys that the store has
         """
         if replaces or not self._store.exists(f"{BROKER_CONFIGS}/{node}"):
             put_config(self._store, f"brokers/{node}", lambda _: overrides)
@@ -258,7 +258,7 @@ class TopicStore:
 
 
 def broker_nodes(for_all: Mapping[str, str], own: Mapping[str, str], broker_id: int) -> dict[str, Mapping[str, str]]:
-    """Return the keys that were set at run time for all brokers and for one of them, by the names of their nodes."""
+    """Return the keys that were set at run time, for all brokers and for one of them, by the names of their nodes."""
     return {DEFAULT: for_all, str(broker_id): own}
 
 
@@ -268,7 +268,7 @@ def state_path(name: str, number: int) -> str:
 
 
 def unsure_path(name: str) -> str:
-    """Return the path of the mark of a topic whose assignment is unsure."""
+    """Return the path of the mark that a topic's assignment is unsure."""
     return f"{TOPICS}/{name}/unsure"
 
 
@@ -290,7 +290,7 @@ def encode_assignment(
 ) -> bytes:
     """Return the data of `/brokers/topics/T`. initialized: as in TopicAssignment"""
     numbered = [(str(number), info) for number, info in enumerate(partitions)]
-    return _encode(
+    return encode_json(
         {
             "version": 3,
             "topic_id": encode_id(topic_id),
@@ -303,7 +303,7 @@ def encode_assignment(
 
 
 def decode_assignment(data: bytes, version: int) -> TopicAssignment:
-    """Return the assignment in the data of `/brokers/topics/T`; those of older brokers may lack the reassignment."""
+    """Return the assignment in the data of `/brokers/topics/T`; older brokers wrote no reassignments."""
     topic = _decode(data)
     replicas, adding, removing = (topic.get(key, {}) for key in ("partitions", "adding_replicas", "removing_replicas"))
     numbers = [str(number) for number in range(len(replicas))]
@@ -323,7 +323,7 @@ def decode_assignment(data: bytes, version: int) -> TopicAssignment:
 
 
 def decode_config_change(data: bytes) -> str:
-    """Return the entity whose configuration has changed: `topics/T` or `brokers/N`; empty if it is not known."""
+    """Return the entity in a notice: `topics/T` or `brokers/N`; empty if there is none."""
     return str(_decode(data).get("entity_path", ""))
 
 
@@ -334,7 +334,7 @@ def _states(name: str, partitions: Sequence[PartitionInfo]) -> Iterable[Operatio
 
 
 def _state(info: PartitionInfo) -> bytes:
-    return _encode(
+    return encode_json(
         {
             "version": 1,
             "controller_epoch": 0,
@@ -343,10 +343,6 @@ def _state(info: PartitionInfo) -> bytes:
             "isr": list(info.in_sync_replicas),
         }
     )
-
-
-def _encode(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _decode(data: bytes) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class ScramCredential:
 
     @classmethod
     def of_password(cls, mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> Self:
-        """Return what verifies a password. Takes long on purpose: the time grows with `iterations`."""
+        """Return the credential of a password. Slow on purpose: the time grows with `iterations`."""
         salted = hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
         return cls.of_salted(mechanism, salted, salt, iterations)
 

@@ -1,6 +1,6 @@
-"""The watches of a store object that have not been called yet, for engines that keep watches themselves.
+"""The watches of a store object, for engines that keep watches themselves.
 
-As in ZooKeeper, a function that is set twice on the same thing is called once.
+As in ZooKeeper, a function that is set twice for the same path and kind is called once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sparklog.cluster.store import Watch, parent_of
 
 
 class ChangeKind(Enum):
-    """Kind of a node's change."""
+    """The kind of a node's change."""
 
     CREATED = "created"
     CHANGED = "changed"

@@ -4,19 +4,19 @@ Sessions, ephemeral nodes, watches and transactions are ZooKeeper's own. This mo
 
     waiting     While the connection is lost, a call waits for the connection and then for its answer, for the session
                 time-out in all; then it raises ConnectionLoss. Only one call waits; other calls raise at once, so that
-                an unreachable ZooKeeper does not take all of a broker's threads. A call is only sent while there is a
-                connection, so no call is carried out long after it was given up.
-    silence     A server that accepts a connection and then stays silent is given up before the session expires.
+                an unreachable ZooKeeper does not take all of a broker's threads. Calls are sent only while there is a
+                connection, so no call is carried out long after its caller got an error.
+    silence     The client leaves a server that accepts a connection and then stays silent, before the session expires.
     watches     kazoo drops its watches when the connection is lost, and ZooKeeper when the session expires. All dropped
                 watches are called on reconnection: some without a change, but no change is missed.
     sessions    When a session has expired, kazoo begins another as soon as a server answers. A process that was stopped
                 learns of the expiry when it resumes: its pending calls raise SessionExpired.
 
-    access      With a client certificate or a login, ZooKeeper knows who is asking. Nodes that are created with
-                `sets_acl` can then be changed only by clients with the same subject or user. Everybody may read them,
-                except what verifies users' passwords (kafka.zk.ZkData.defaultAcls).
-    logins      kazoo ends for good when a login is refused, or when the server dies during it. The store starts it
-                again, every second until it is closed: a broker must survive a server that restarts.
+    access      With a client certificate or a login, ZooKeeper knows the client. With `sets_acl`, only clients with the
+                same subject or user can change the nodes. All clients may read them, except the values that verify
+                users' passwords (kafka.zk.ZkData.defaultAcls).
+    logins      kazoo stops when a login is refused, or when the server dies during it. The store starts it again every
+                second until the store is closed: a broker must survive a server that restarts.
 
 Watches and listeners are called one by one, on one thread, in the order of the events. Not done: Kerberos towards
 ZooKeeper.
@@ -76,7 +76,7 @@ from sparklog.cluster.store import (
 from sparklog.cluster.watches import WatchCall
 
 _SECRETS = "/config/users"
-"""Nodes below it hold what verifies passwords."""
+"""Nodes below this path hold values that verify passwords."""
 RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 """kazoo's policy for reconnecting to a server."""
 _STATES = {
@@ -97,15 +97,15 @@ _ERRORS: dict[type[Exception], type[StoreError]] = {
     AuthFailedError: ConnectionLoss,
 }
 NEXT_LOGIN_S = 1.0
-"""How long after a refused login the next one begins."""
+"""Pause between a refused login and the next one."""
 logger = logging.getLogger(__name__)
 
 
 class ZookeeperTls(NamedTuple):
-    """How to speak TLS with ZooKeeper. The files are PEM, and are read at each connection."""
+    """TLS settings of the connections to ZooKeeper. The files are PEM, and are read at each connection."""
 
     truststore: str
-    """Certificates of authorities that may vouch for the servers, beside those of the system."""
+    """Certificates of authorities that sign the servers' certificates, beside those of the system."""
     keystore: str = ""
     """The client's private key and certificates; empty: the client shows none."""
     key_password: str = ""
@@ -267,7 +267,7 @@ class ZookeeperStore:
         return _Watcher(self, watch, path) if watch else None
 
     def _state_changed(self, state: str) -> None:
-        """Take a change of the connection's state, on kazoo's connection thread."""
+        """Handle a change of the connection's state, on kazoo's connection thread."""
         if self._closing.is_set():
             return
         is_first = self._session_id == NO_OWNER
@@ -279,7 +279,7 @@ class ZookeeperStore:
             if self._client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):
                 threading.Thread(target=self._log_in_again, name="zookeeper-login", daemon=True).start()
         if not is_first:
-            self._client.handler.dispatch_callback(Callback("session", self._tell, (_STATES[state],)))
+            self._client.handler.dispatch_callback(Callback("session", self._call_listeners, (_STATES[state],)))
 
     def _log_in_again(self) -> None:
         logger.warning("%s has refused the login of zookeeper.sasl.jaas.config, or ended during it", self._hosts)
@@ -288,7 +288,7 @@ class ZookeeperStore:
                 if not self._closing.is_set():
                     self._client.start_async()
 
-    def _tell(self, state: SessionState) -> None:
+    def _call_listeners(self, state: SessionState) -> None:
         for listener in self._listeners:
             _carry_out(partial(listener, state))
         if state is not SessionState.SUSPENDED:
@@ -297,7 +297,7 @@ class ZookeeperStore:
                 _carry_out(partial(watch, path))
 
     def called(self, watch: Watch, path: str, event: WatchedEvent) -> None:
-        """Take an event of a node or of the connection, on kazoo's callback thread."""
+        """Handle an event of a node or of the connection, on kazoo's callback thread."""
         if event.type == EventType.NONE:
             self._missed.append(WatchCall(watch, path))
         else:
@@ -305,7 +305,7 @@ class ZookeeperStore:
 
 
 class _Watcher(Struct, frozen=True):
-    """A watch as kazoo gets it: equal to another watch of the same function on the same path."""
+    """A watch for kazoo: equal to another watch of the same function on the same path."""
 
     store: ZookeeperStore
     watch: Watch

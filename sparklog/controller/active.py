@@ -1,8 +1,7 @@
-"""The active controller: exists from a broker's election until another broker is elected or the broker stops.
+"""The active controller, from its election until another broker is elected or the broker stops.
 
 It reads the whole cluster, informs all brokers, continues pending operations, and then handles one event at a time. Any
-error here ends it: the store has all state that counts, and the next controller, perhaps on the same broker, reads the
-store again.
+error ends it. All state that matters is in the store: the next controller, perhaps on the same broker, reads it again.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class ActiveController:
         numbers: Iterator[int],
         note: HistoryRecorder,
         is_own_store: Callable[[], bool],
-        tell: Callable[[StoreEvent], None],
+        report: Callable[[StoreEvent], None],
         listener: ChannelListener,
     ) -> None:
         context = ControllerContext(epoch=elected.epoch, epoch_version=elected.epoch_version)
@@ -64,7 +63,7 @@ class ActiveController:
             context=context,
             store=fenced,
             topic_store=TopicStore(store, config.topic_defaults),
-            watches=StoreWatches(tell),
+            watches=StoreWatches(report),
             channels=channels,
             outbox=outbox,
             partitions=PartitionStateMachine(
@@ -89,7 +88,7 @@ class ActiveController:
         }
 
     async def begin(self) -> None:
-        """Take over, so that the cluster is as if there had never been another controller."""
+        """Read the cluster, inform all brokers, and continue the operations of earlier controllers."""
         dependencies = self.dependencies
         dependencies.note(HistoryKind.CONTROLLER_ELECTED, controller_epoch=dependencies.context.epoch)
         await self._liveness.look()
@@ -111,7 +110,7 @@ class ActiveController:
         await self._changes.deletions_asked()
 
     async def handle(self, event: StoreEvent) -> None:
-        """Read again the part of the store that has changed."""
+        """Handle a change in the store: read the changed part again."""
         await self._handlers[event]()
 
     async def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
@@ -127,9 +126,9 @@ class ActiveController:
                 await operation.replicas_stopped(broker.broker_id, errors)
 
     def left_behind(self, broker_id: int) -> None:
-        """Send a broker its whole state again."""
+        """Send a broker its full state again."""
         if broker_id in self.dependencies.context.brokers:
-            self.dependencies.outbox.whole_state(broker_id)
+            self.dependencies.outbox.send_full_state(broker_id)
             self.dependencies.outbox.flush()
 
     def close(self) -> None:

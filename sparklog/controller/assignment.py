@@ -4,13 +4,13 @@ Three aims, in this order: all brokers have equally many replicas and equally ma
 one broker's partitions are spread over all other brokers; a partition's replicas are in different racks.
 
     first replicas        go round the brokers, beginning at `start`
-    other replicas        go round from the first one, at a distance of `shift` + 1. The distance grows by one whenever
-                          the first replicas have been round all brokers, so that the sets of replicas vary
-    with racks            brokers are taken in an order that alternates racks; a replica skips brokers in racks that
-                          already have one, until every rack has one
+    other replicas        go round from the first one, at a distance of `shift` + 1. The distance grows by one after
+                          each round of the first replicas, so that the sets of replicas vary
+    with racks            brokers are ordered so that racks alternate; a replica skips brokers in racks that already
+                          have one, until every rack has one
 
-Racks count only if every broker has one. If only some brokers have one, Kafka refuses to create topics; here racks are
-ignored.
+Racks count only if every broker has one. If only some brokers have a rack, Kafka refuses to create topics; here racks
+are ignored.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ def assign_replicas(
 def assign_more(
     racks: Racks, partitions: int, *, existing: Sequence[Sequence[int]], random_start: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the replicas of partitions added to `existing`, as many for each as partition 0 has, in the same sequence.
+    """Return the replicas of partitions added to `existing`, each with as many replicas as partition 0.
 
-    `random_start` is used if the first replica of partition 0 is on none of these brokers.
+    The new partitions continue the sequence. random_start: used if the first replica of partition 0 is on none of these
+    brokers
     """
     order = _alternating(racks) if all(racks.values()) else sorted(racks)
     preferred = existing[0][0]

@@ -1,15 +1,15 @@
-"""Brokers and disks that come and go, and the effects on their partitions.
+"""The controller's handlers for brokers and disks that come and go.
 
-    came    the broker first gets the whole state; its replicas go online; partitions without a leader get one
-    gone    the broker's partitions get other leaders; then its replicas leave the ISR, except the last one in it
-    came again with another epoch      both, as if the broker had been gone in between
-    told where logs end                restored partitions get leaders, see election.py
-    a disk failed      the broker is asked about all its replicas; those with KAFKA_STORAGE_ERROR in its answer are
-                       treated like those of a broker that is gone, until an answer has no error for them
+    broker came       send it the full state; its replicas go Online; elect leaders where none leads
+    broker gone       elect other leaders for its partitions; then its replicas leave the ISR, except the last one in it
+    broker restarted  both: it has registered again with another epoch
+    log ends known    elect leaders of restored partitions (election.py)
+    disk failed       ask the broker about all its replicas. Replicas with KAFKA_STORAGE_ERROR in its answer are treated
+                      like those of a broker that is gone, until an answer has no error for them
 
-If several brokers fail at once, restarted ones leave the ISR first: they may have lost unflushed records, which a
-broker that is still down may have. The store has the broker epochs that count (`cluster/broker_epochs.py`): an epoch
-that has ended is removed there before the ISRs that the broker must leave are read.
+If several brokers fail at once, restarted ones leave the ISR first: they may have lost unflushed records that a broker
+which is still down may have. Leaders check the published broker epochs (`cluster/broker_epochs.py`): the controller
+removes an ended epoch there before it reads the ISRs that the broker must leave.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from sparklog.base.errors import KafkaStorageError
 from sparklog.cluster.broker_epochs import read_broker_epochs
+from sparklog.cluster.brokers import DISK_EVENTS
 from sparklog.cluster.history import HistoryKind
 from sparklog.cluster.model import BrokerInfo
-from sparklog.controller.cluster_reading import DISK_EVENTS, read_brokers, read_notices
+from sparklog.controller.cluster_reading import read_brokers, read_notices
 from sparklog.controller.context import PartitionAndReplica
 from sparklog.controller.dependencies import ControllerDependencies, publish_broker_epochs
 from sparklog.controller.operations import Operations
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerChangeHandlers:
-    """The broker handlers of one controller, from its election to its end."""
+    """The handlers for broker changes of one controller, from its election to its end."""
 
     def __init__(self, dependencies: ControllerDependencies, operations: Operations) -> None:
         self._dependencies = dependencies
@@ -43,7 +44,7 @@ class BrokerChangeHandlers:
         self._came: Mapping[int, BrokerInfo] = {}
 
     async def look(self) -> None:
-        """Read the live brokers. A broker with another epoch than the last controller knew has failed and restarted."""
+        """Read the live brokers. A broker with another epoch than the published one has failed and restarted."""
         dependencies = self._dependencies
         published = await dependencies.store.read(read_broker_epochs)
         found = await dependencies.store.read(read_brokers, dependencies.watches)
@@ -59,13 +60,13 @@ class BrokerChangeHandlers:
     async def begin(self) -> None:
         """Set the states of all partitions and replicas, elect missing leaders, and inform all brokers."""
         context, dependencies = self._context, self._dependencies
-        dependencies.outbox.everything(context.brokers)
+        dependencies.outbox.send_all_metadata(context.brokers)
         dependencies.outbox.flush()
         dependencies.partitions.begin()
         for replica in context.replicas(context.partitions()):
             is_online = context.is_online(replica.broker_id, replica.name)
             context.replica_states[replica] = ReplicaState.ONLINE if is_online else ReplicaState.DELETION_INELIGIBLE
-        await dependencies.partitions.elect_where_nobody_leads()
+        await dependencies.partitions.elect_missing_leaders()
         kept = context.replicas(context.partitions_kept())
         dead = {replica.broker_id for replica in kept} - context.brokers.keys() - self._came.keys()
         for gone in (self._came, dead):
@@ -74,7 +75,7 @@ class BrokerChangeHandlers:
         await self._bring_up(self._came)
 
     async def brokers_changed(self) -> None:
-        """Read which brokers live, and handle those that came, went, or came again with another epoch."""
+        """Read the live brokers, and handle those that came, went, or restarted."""
         dependencies, context = self._dependencies, self._context
         live = await dependencies.store.read(read_brokers, dependencies.watches)
         known = dict(context.brokers)
@@ -114,7 +115,7 @@ class BrokerChangeHandlers:
         await dependencies.partitions.move(
             [name for name in lost if name.topic not in context.deleting], PartitionState.OFFLINE
         )
-        await dependencies.partitions.elect_where_nobody_leads()
+        await dependencies.partitions.elect_missing_leaders()
         await self._move([each for each in replicas if each.name.topic not in context.deleting], ReplicaState.OFFLINE)
         for operation in self._operations:
             await operation.replicas_failed(tuple(replicas))
@@ -143,10 +144,10 @@ class BrokerChangeHandlers:
         if newly:
             logger.warning("broker %s has lost the disk of %s", broker_id, newly)
             await self.replicas_failed([PartitionAndReplica(name, broker_id) for name in newly])
-        await self._compare(broker_id, response.ends)
+        await self._elect_compared(broker_id, response.ends)
 
-    async def _compare(self, broker_id: int, ends: Collection[LogEnd]) -> None:
-        """Elect leaders of restored partitions whose replicas have all told now where their logs end."""
+    async def _elect_compared(self, broker_id: int, ends: Collection[LogEnd]) -> None:
+        """Elect leaders of restored partitions, once all their replicas have reported where their logs end."""
         context = self._context
         context.log_ends.setdefault(broker_id, {}).update({end.name: end for end in ends})
         told = [
@@ -178,13 +179,13 @@ class BrokerChangeHandlers:
         for broker_id in sorted(came):
             self._open(came[broker_id])
         dependencies.outbox.update_metadata()
-        dependencies.outbox.everything(came)
+        dependencies.outbox.send_all_metadata(came)
         dependencies.outbox.flush()
         await self._move(_on(context.replicas(context.partitions_kept()), came), ReplicaState.ONLINE)
-        await dependencies.partitions.elect_where_nobody_leads()
+        await dependencies.partitions.elect_missing_leaders()
 
     async def _move(self, replicas: Iterable[PartitionAndReplica], target: ReplicaState) -> None:
-        """Move the replicas that may be moved; the others are being deleted."""
+        """Move the replicas whose state allows it; the others are being deleted."""
         state = self._context.replica_state
         await self._dependencies.replicas.move(
             [each for each in replicas if (state(each), target) in REPLICA_MOVES], target

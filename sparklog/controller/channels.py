@@ -1,9 +1,9 @@
 """Channels from the controller to the brokers: an ordered queue and a task for each registered broker.
 
-A request is repeated, after a pause, until the broker has answered it; then the next one is sent. This ends when the
-broker is gone, has registered again with another epoch, or when the controller ends. So an unreachable broker does not
-delay the others. A queue that gets too long is dropped, and the controller is asked for the broker's whole state, which
-has all that the dropped requests say: memory stays bounded and nothing is lost.
+A request is repeated, after a pause, until the broker has answered it; then the next one is sent. A channel ends when
+its broker is gone or has registered again with another epoch, or when the controller ends. An unreachable broker does
+not delay the others. A queue that gets too long is dropped, and the controller sends the broker's full state instead,
+which contains the dropped requests: memory stays bounded and nothing is lost.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ logger = logging.getLogger(__name__)
 
 
 class ChannelListener(Protocol):
-    """Receiver of the brokers' answers."""
+    """Receiver of the events of channels."""
 
     def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
-        """Take a broker's answer to a request of its channel."""
+        """Handle a broker's answer to a request of its channel."""
         ...
 
     def deposed(self) -> None:
-        """Handle a broker that knows of a later controller."""
+        """Handle the answer of a broker that knows a later controller."""
         ...
 
     def left_behind(self, broker: BrokerInfo) -> None:
-        """Send the broker its whole state."""
+        """Send the broker its full state: its queue was dropped."""
         ...
 
 
@@ -57,7 +57,7 @@ class BrokerChannel:
         self._task = asyncio.create_task(self._run())
 
     def put(self, request: Request) -> None:
-        """Queue a request; a queue that gets too long is dropped, and the listener told."""
+        """Queue a request. Drop a queue that gets too long, and call `left_behind`."""
         self._queue.append(request)
         self._has_work.set()
         if len(self._queue) > MAX_QUEUED:
@@ -77,7 +77,7 @@ class BrokerChannel:
                 await self._deliver(self._queue.popleft())
 
     async def _deliver(self, request: Request) -> None:
-        """Send a request until the broker has answered. The channel's end cancels this."""
+        """Send a request until the broker has answered."""
         while True:
             try:
                 response = await self._peers.call(self.broker, request, timeout_ms=self._timeout_ms)
@@ -86,7 +86,7 @@ class BrokerChannel:
             except SparklogError as error:
                 logger.info("broker %s: %s: %s", self.broker.broker_id, type(request).__name__, error)
             except Exception:
-                # A bug, here or in the broker: it must not cut the broker off from the controller for ever.
+                # A bug, here or in the broker: the channel must not end because of it.
                 logger.exception("broker %s: %s", self.broker.broker_id, type(request).__name__)
             else:
                 self._listener.answered(self.broker, request, response)

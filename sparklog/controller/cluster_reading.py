@@ -1,6 +1,6 @@
-"""The controller's reads of the cluster store: each function reads what one event needs, and sets the watches.
+"""The controller's reads of the cluster store: each function reads the nodes for one event, and sets the watches.
 
-Functions block; they are called in a thread.
+All functions block; they are called in a thread.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sparklog.base.errors import LostStates, NoNode
 from sparklog.base.ids import TopicPartition
 from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.acls import ACL_CHANGES, ACL_PATHS, EXTENDED_ACL_CHANGES, AclStore
-from sparklog.cluster.brokers import BROKER_IDS, load
+from sparklog.cluster.brokers import BROKER_IDS, DISK_EVENTS, load
 from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.config_nodes import CLIENT_METRICS, CLIENTS, CONFIG_CHANGES, IPS, USERS
 from sparklog.cluster.model import BrokerInfo
-from sparklog.cluster.partition_states import Leadership, read_states
+from sparklog.cluster.partition_states import ISR_CHANGES, Leadership, read_states
 from sparklog.cluster.quotas import QuotaStore
 from sparklog.cluster.store import Store, ensure_paths
 from sparklog.cluster.topics import (
@@ -37,11 +37,9 @@ from sparklog.cluster.topics import (
 from sparklog.controller.store_watches import StoreEvent, StoreWatches
 
 NAMED = 10
-"""Partitions that an error names."""
-ISR_CHANGES = "/isr_change_notification"
-DISK_EVENTS = "/log_dir_event_notification"
-ASKED_REASSIGNMENTS = "/admin/reassign_partitions"
-ASKED_ELECTIONS = "/admin/preferred_replica_election"
+"""Maximum number of partitions that an error names."""
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
 _PATHS = (
     BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, USERS, CLIENTS, IPS, CLIENT_METRICS, CONFIG_CHANGES,
     DELETIONS, ISR_CHANGES, DISK_EVENTS, *ACL_PATHS,
@@ -58,14 +56,14 @@ class TopicChanges(Struct, frozen=True, kw_only=True):
 
 
 class ChangeNotices(Struct, frozen=True, kw_only=True):
-    """Nodes that say what has changed, and are deleted once it has been handled."""
+    """Nodes that name changes; they are deleted once the changes have been handled."""
 
     paths: tuple[str, ...]
     values: tuple[Mapping[str, Any], ...]
 
 
 class ClusterState(Struct, frozen=True, kw_only=True):
-    """The state with which a controller begins, except the brokers."""
+    """The cluster's state at a controller's election, without the brokers."""
 
     topics: TopicChanges
     states: Mapping[TopicPartition, Leadership]
@@ -75,14 +73,14 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     quotas: tuple[ClientQuota, ...]
     client_metrics: ClientMetricsConfigs
     notices: tuple[str, ...]
-    """Paths of the notices that reading everything makes obsolete."""
+    """Paths of the notices of changes that this state includes."""
 
 
 def read_cluster(store: Store, watches: StoreWatches, topic_store: TopicStore) -> ClusterState:
     """Return the cluster's state, with all watches set.
 
-    Notices are read before the state they are about: a later change has its own notice. Raises LostStates if partitions
-    that are not deleted have lost their states: they would count as new, with all replicas in sync.
+    Notices are read before the state: a later change has a notice of its own. Raises LostStates if partitions that are
+    not deleted have lost their states: they would count as new, with all replicas in sync.
     """
     ensure_paths(store, _PATHS)
     notices = [
@@ -140,7 +138,7 @@ def read_brokers(store: Store, watches: StoreWatches) -> dict[int, BrokerInfo]:
 
 
 def read_topics(store: Store, watches: StoreWatches, topic_store: TopicStore) -> TopicChanges:
-    """Return the names of all topics, and the contents of those that were not read since they changed."""
+    """Return the names of all topics, and the content of topics that have changed since they were last read."""
     names = watches.children(store, TOPICS, StoreEvent.TOPICS)
     read = {}
     for name in names:
@@ -162,12 +160,12 @@ def read_assignments(store: Store, topics: Iterable[str]) -> dict[str, TopicAssi
 
 
 def read_deletions(store: Store, watches: StoreWatches) -> list[str]:
-    """Return the names of the topics that are to be deleted, sorted."""
+    """Return the names of the topics with a deletion request, sorted."""
     return watches.children(store, DELETIONS, StoreEvent.DELETIONS)
 
 
 def read_notices(store: Store, watches: StoreWatches, path: str, event: StoreEvent) -> ChangeNotices:
-    """Return the notices under `path` with their contents, sorted. event: that a later notice causes"""
+    """Return the notices under `path` with their contents, sorted. event: caused by later notices"""
     paths, values = [], []
     for name in watches.children(store, path, event):
         try:
@@ -180,8 +178,8 @@ def read_notices(store: Store, watches: StoreWatches, path: str, event: StoreEve
 
 
 def watch_requests(store: Store, watches: StoreWatches) -> None:
-    """Watch the nodes in which older tools make requests; nothing is read."""
-    for path in (ASKED_REASSIGNMENTS, ASKED_ELECTIONS):
+    """Watch the nodes in which older tools leave requests."""
+    for path in (REASSIGN_PARTITIONS, PREFERRED_ELECTION):
         watches.exists(store, path, StoreEvent.REQUESTS)
 
 

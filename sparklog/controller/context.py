@@ -1,10 +1,9 @@
 """The controller's state as plain data, read from the cluster store at its election and kept up to date.
 
-Only the controller's one task changes it. The store's data here was read or written there. `leadership` may be older
-than the store's, because leaders change their ISRs themselves. A write based on an old version then fails, as versions
-are compared, and is decided again.
+Only the controller's one task changes it. `leadership` may be older than the store's, because leaders change their ISRs
+themselves. A write based on an old version then fails, as the store compares versions, and is decided again.
 
-All orders here are sorted, so that the same events lead to the same requests.
+All lists are sorted, so that the same events lead to the same requests.
 """
 
 from __future__ import annotations
@@ -50,18 +49,18 @@ class ControllerContext(Struct, kw_only=True):
     brokers: dict[int, BrokerInfo] = field(default_factory=dict)
     """Registered brokers, including those that are shutting down."""
     shutting_down: set[int] = field(default_factory=set)
-    """Brokers in a controlled shutdown, which are not elected; a part of `brokers`."""
+    """Brokers in a controlled shutdown, a part of `brokers`. They are not elected."""
     offline: dict[int, set[TopicPartition]] = field(default_factory=dict)
-    """Partitions whose replica is on a failed disk, by broker."""
+    """Partitions whose replica on a broker is on a failed disk, by broker."""
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     acls: frozenset[AclBinding] = frozenset()
     quotas: tuple[ClientQuota, ...] = ()
     client_metrics: ClientMetricsConfigs = field(default_factory=dict)
     log_ends: dict[int, dict[TopicPartition, LogEnd]] = field(default_factory=dict)
-    """Where the logs of restored partitions end, by broker, until it restarts."""
+    """The ends of restored partitions' logs, by broker, until the broker restarts."""
 
     topic_ids: dict[str, UUID] = field(default_factory=dict)
-    """All topics, including those that are being deleted."""
+    """All topics, including those in deletion."""
     overrides: dict[str, Mapping[str, str]] = field(default_factory=dict)
     assignments: dict[str, dict[int, ReplicaAssignment]] = field(default_factory=dict)
     leadership: dict[TopicPartition, Leadership] = field(default_factory=dict)
@@ -70,7 +69,7 @@ class ControllerContext(Struct, kw_only=True):
 
     reassigning: set[TopicPartition] = field(default_factory=set)
     deleting: set[str] = field(default_factory=set)
-    """Topics to delete: no leaders are elected for them any more."""
+    """Topics in deletion: no leaders are elected for them."""
     deletion_begun: set[str] = field(default_factory=set)
     deletion_ineligible: set[str] = field(default_factory=set)
     """Topics of `deleting` that wait for a broker."""
@@ -100,15 +99,15 @@ class ControllerContext(Struct, kw_only=True):
     # Deletions
 
     def begin_deletion(self, topics: Iterable[str]) -> None:
-        """Elect no leaders of these topics any more."""
+        """Put these topics in deletion: no leaders are elected for them any more."""
         self.deleting.update(topics)
 
     def suspend_deletion(self, topics: Iterable[str]) -> None:
-        """Let the deletion of these topics wait for a broker."""
+        """Make the deletion of these topics wait for a broker."""
         self.deletion_ineligible.update(topics)
 
     def resume_deletion(self, topics: Iterable[str]) -> None:
-        """Let these topics wait no longer."""
+        """End the wait of these topics."""
         self.deletion_ineligible.difference_update(topics)
 
     # Brokers
@@ -133,10 +132,9 @@ class ControllerContext(Struct, kw_only=True):
         )
 
     def recipients(self, name: TopicPartition) -> tuple[int, ...]:
-        """Return the brokers to inform of a change: those that are online and not shutting down, and any online leader.
+        """Return the brokers to inform of a change: online replicas that are not shutting down, and any online leader.
 
-        Other brokers that are shutting down are told to stop their replicas: a new follower would join the ISR only to
-        leave it a moment later.
+        Followers that are shutting down get StopReplica instead: they would join the ISR only to leave it soon.
         """
         known = self.leadership.get(name)
         return tuple(
@@ -148,12 +146,12 @@ class ControllerContext(Struct, kw_only=True):
     # Topics and partitions
 
     def is_restored(self, name: TopicPartition) -> bool:
-        """Return whether the store had lost who is in sync, and nobody has been elected since."""
+        """Return whether the store had lost the partition's ISR, and no leader has been elected since."""
         known = self.leadership.get(name)
         return known is not None and not known.isr
 
     def partitions(self) -> list[TopicPartition]:
-        """Return all partitions, sorted, also those of topics in deletion."""
+        """Return all partitions, sorted, including those of topics in deletion."""
         return [name for topic in sorted(self.assignments) for name in self.partitions_of(topic)]
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
@@ -182,7 +180,7 @@ class ControllerContext(Struct, kw_only=True):
         return sorted(name for name, state in self.partition_states.items() if state in states)
 
     def partitions_kept(self) -> list[TopicPartition]:
-        """Return the partitions of topics that are not being deleted."""
+        """Return the partitions of topics that are not in deletion."""
         return [name for name in self.partitions() if name.topic not in self.deleting]
 
     def add_topic(self, topic: str, topic_id: UUID, partitions: Iterable[ReplicaAssignment]) -> None:
@@ -191,7 +189,7 @@ class ControllerContext(Struct, kw_only=True):
         self.assignments[topic] = dict(enumerate(partitions))
 
     def remove_topic(self, topic: str) -> None:
-        """Remove everything about the topic."""
+        """Remove the topic, with the states of its partitions and replicas."""
         for replica in self.replicas_of(topic):
             self.replica_states.pop(replica, None)
         for name in self.partitions_of(topic):

@@ -1,12 +1,12 @@
-"""The controller of a broker: one of several candidates, and active while it is elected.
+"""The controller of a broker: a candidate that is active while it is elected.
 
 one task, one queue     store watches, answers of brokers, requests and the clock put events into the queue; the task
                         handles one event at a time. An event that is in the queue is not added again
-election                at the start, and whenever `/controller` is deleted. The node is watched before it is read
-end                     another controller was elected (a watch, a refused write or a broker says so); or the store's
-                        session has expired; or an error is not recoverable: then the controller resigns, and the next
-                        one begins with the state in the store. In each case the active controller is dropped as a
-                        whole, and requests get NOT_CONTROLLER
+election                at the start, and whenever `/controller` is deleted. The watch is set before the node is read
+end                     another controller was elected (a watch, a refused write or a broker shows it); the store's
+                        session has expired; or an error has occurred: then the controller resigns, and the next one
+                        begins with the state in the store. In each case the active controller is dropped as a whole,
+                        and requests get NOT_CONTROLLER
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class Controller:
         is_own_store: Callable[[], bool] = lambda: True,
         on_lost_states: Callable[[LostStates], None] = lambda _: None,
     ) -> None:
-        """`directory_id`: id of the broker's first log directory; a restarted controller replaces its old node by it.
-
-        `note` records the decisions. `is_own_store` returns whether the store is still the one of the broker's start;
-        it may block, and raise StoreError. `on_lost_states` is called if the store has lost states of partitions."""
+        """directory_id: id of the broker's first log directory, by which a restarted controller replaces its old node.
+        note: records decisions. is_own_store: returns whether the store is still the one of the broker's start; may
+        block, and raise StoreError. on_lost_states: called if the store has lost states of partitions.
+        """
         self._store = store
         self._directory_id = directory_id
         self._peers = peers
@@ -108,7 +108,7 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller, as far as it knows."""
+        """Whether this broker is the controller. It may not know yet that another was elected."""
         return self._active is not None
 
     @property
@@ -125,7 +125,7 @@ class Controller:
     # Start and stop, by the broker
 
     async def start(self) -> None:
-        """Become a candidate. The election comes later."""
+        """Become a candidate; the task elects the controller later."""
         self._loop = asyncio.get_running_loop()
         self._store.listen(self._session_changed)
         self._put(StoreEvent.CONTROLLER)
@@ -142,7 +142,7 @@ class Controller:
             if isinstance(event, _ControllerRequest):
                 _refuse(event.done, NotController("the broker stops"))
         self._events.clear()
-        await self._give_up()
+        await self._resign()
 
     # Requests
 
@@ -209,9 +209,10 @@ class Controller:
             while self._events:
                 event = next(iter(self._events))
                 del self._events[event]
-                await self._take(event)
+                await self._handle_safely(event)
 
-    async def _take(self, event: _Event) -> None:
+    async def _handle_safely(self, event: _Event) -> None:
+        """Handle an event; end the active controller if that fails."""
         try:
             await self._handle(event)
         except ControllerMoved as error:
@@ -222,7 +223,7 @@ class Controller:
             # This controller's context may be wrong from here on; the store is not.
             expected = isinstance(error, StoreError)
             logger.log(logging.WARNING if expected else logging.ERROR, "%s: %s", event, error, exc_info=not expected)
-            await self._give_up()
+            await self._resign()
             if isinstance(error, LostStates):
                 self._on_lost_states(error)
             self._put_later(RETRY_BACKOFF_S, StoreEvent.CONTROLLER)
@@ -231,11 +232,11 @@ class Controller:
         active = self._active
         match event:
             case StoreEvent.CONTROLLER:
-                await self._look_who_is_controller()
+                await self._check_election()
             case _SessionExpiry():
                 self._step_down()
             case _ControllerRequest(function, done):
-                await self._do(function, done)
+                await self._answer(function, done)
             case StoreEvent() if active:
                 await active.handle(event)
             case _BrokerResponse(broker, request, response) if active:
@@ -246,7 +247,7 @@ class Controller:
                 self._put_tick(operation)
                 await operation.tick()
 
-    async def _do(self, function: Callable[[ActiveController], Awaitable[Any]], done: asyncio.Future[Any]) -> None:
+    async def _answer(self, function: Callable[[ActiveController], Awaitable[Any]], done: asyncio.Future[Any]) -> None:
         if done.cancelled():
             return None
         if self._active is None:
@@ -263,7 +264,8 @@ class Controller:
                 done.set_result(result)
         return None
 
-    async def _look_who_is_controller(self) -> None:
+    async def _check_election(self) -> None:
+        """Find the present controller; become it if there is none. Raises ControllerMoved if another was elected."""
         controller = await self._find_controller()
         if self._active:
             await self._active.dependencies.store.check()
@@ -296,7 +298,7 @@ class Controller:
             numbers=self._numbers,
             note=self._note,
             is_own_store=self._is_own_store,
-            tell=self._put,
+            report=self._put,
             listener=self,
         )
         for operation in self._active.operations:
@@ -307,7 +309,7 @@ class Controller:
         if operation.interval_s is not None:
             self._put_later(operation.interval_s, _OperationTick(operation))
 
-    async def _give_up(self) -> None:
+    async def _resign(self) -> None:
         """Step down, and resign in the store if it can be reached, so that another broker is elected."""
         elected = self._active.elected if self._active else None
         self._step_down()

@@ -1,9 +1,9 @@
 """Deletion of topics: first their replicas on all brokers, then their nodes in the store.
 
-/admin/delete_topics/T requests a deletion, and stays until it is done. So each new controller begins again, which loses
-nothing: a broker that has already deleted a replica says so at once.
+/admin/delete_topics/T requests a deletion, and stays until the deletion is complete. Each new controller begins again:
+a broker that has already deleted a replica answers at once.
 
-    1. partitions go Offline, then NonExistent: they have no leader any more; brokers forget the topic (UpdateMetadata)
+    1. partitions go Offline, then NonExistent, without a leader; brokers forget the topic (UpdateMetadata)
     2. replicas on live brokers go Offline (StopReplica), then DeletionStarted (StopReplica with deletion)
     3. a broker's answer moves its replicas to DeletionSuccessful, or to DeletionIneligible if it failed. Replicas on
        brokers that are down, or go down meanwhile, become DeletionIneligible too
@@ -11,8 +11,8 @@ nothing: a broker that has already deleted a replica says so at once.
        needed, then the topic, its configuration and the mark in one
 
 A topic with an ineligible replica waits (`deletion_ineligible`) until a broker comes. The deletion of a topic with a
-reassignment begins after the reassignment has ended or was cancelled; the topic stays in use until then. Kafka waits
-too, but elects no leaders for the topic any more, so that it may wait for ever.
+reassignment begins once the reassignment has ended or was cancelled; the topic stays in use until then. Kafka waits
+too, but elects no leaders for the topic meanwhile, so the reassignment may never end.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ class TopicDeletion(ControllerOperation):
         self._marked: set[str] = set()
 
     def is_marked(self, topic: str) -> bool:
-        """Return whether the topic is to be deleted, now or later."""
+        """Return whether the topic has a deletion request, or is in deletion."""
         return topic in self._marked or topic in self._context.deleting
 
     async def topics_marked(self, topics: Collection[str]) -> None:
-        wanted = set(topics)
+        marked = set(topics)
         there = set(await self._store.read(_topics)) if self._is_enabled else set()
-        for topic in sorted(wanted - there):
+        for topic in sorted(marked - there):
             logger.warning("%s is not deleted: %s", topic, "there is none" if self._is_enabled else "that is disabled")
-            await self._forget_mark(topic)
-        self._marked |= wanted & there
+            await self._delete_mark(topic)
+        self._marked |= marked & there
         await self.resume()
 
-    async def topics_gone(self, topics: Collection[str]) -> None:
+    async def topics_deleted(self, topics: Collection[str]) -> None:
         self._marked.difference_update(topics)
 
     async def brokers_came(self, brokers: Collection[int]) -> None:
@@ -73,7 +73,9 @@ class TopicDeletion(ControllerOperation):
 
     async def replicas_failed(self, replicas: Sequence[PartitionAndReplica]) -> None:
         """Make replicas on failed brokers or disks ineligible."""
-        await self._give_up([replica for replica in replicas if replica.name.topic in self._context.deletion_begun])
+        await self._make_ineligible(
+            [replica for replica in replicas if replica.name.topic in self._context.deletion_begun]
+        )
         await self.resume()
 
     async def replicas_stopped(self, broker_id: int, errors: Mapping[TopicPartition, KafkaError | None]) -> None:
@@ -87,7 +89,7 @@ class TopicDeletion(ControllerOperation):
         for replica in failed:
             logger.warning("%s is not deleted yet: %s", replica, begun[replica])
         await self._replicas.move([each for each in begun if each not in failed], ReplicaState.DELETION_SUCCESSFUL)
-        await self._give_up(failed)
+        await self._make_ineligible(failed)
         await self.resume()
 
     async def isr_changed(self, names: Collection[TopicPartition]) -> None:
@@ -97,7 +99,7 @@ class TopicDeletion(ControllerOperation):
 
     async def resume(self) -> None:
         """Continue the deletion of all topics that need not wait."""
-        self._queue()
+        self._put_in_deletion()
         for topic in sorted(self._context.deleting):
             replicas = self._context.replicas_of(topic)
             states = {self._context.replica_state(replica) for replica in replicas}
@@ -106,7 +108,8 @@ class TopicDeletion(ControllerOperation):
             elif ReplicaState.DELETION_STARTED not in states and topic not in self._context.deletion_ineligible:
                 await self._begin(topic)
 
-    def _queue(self) -> None:
+    def _put_in_deletion(self) -> None:
+        """Put the marked topics in deletion, except those with a reassignment."""
         moving = {name.topic for name in self._context.reassigning}
         self._context.begin_deletion(self._marked - moving)
 
@@ -133,9 +136,9 @@ class TopicDeletion(ControllerOperation):
         dead = [replica for replica in left if replica not in set(live)]
         await self._replicas.move(live, ReplicaState.OFFLINE)
         await self._replicas.move(live, ReplicaState.DELETION_STARTED)
-        await self._give_up(dead)
+        await self._make_ineligible(dead)
 
-    async def _give_up(self, replicas: list[PartitionAndReplica]) -> None:
+    async def _make_ineligible(self, replicas: list[PartitionAndReplica]) -> None:
         """Make these replicas ineligible; their topics wait until a broker comes."""
         states = {replica: self._context.replica_state(replica) for replica in replicas}
         live = [each for each, state in states.items() if state in {ReplicaState.ONLINE, ReplicaState.NEW}]
@@ -162,7 +165,7 @@ class TopicDeletion(ControllerOperation):
         logger.info("deleted topic %s", topic)
         self._note(HistoryKind.TOPIC_DELETED, topic)
 
-    async def _forget_mark(self, topic: str) -> None:
+    async def _delete_mark(self, topic: str) -> None:
         try:
             await self._store.multi([Delete(f"{DELETIONS}/{topic}")])
         except NoNode:

@@ -1,4 +1,4 @@
-"""The collaborators of a controller, from its election to its end, in one value for all its dependencies."""
+"""The collaborators of one active controller, in one value."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sparklog.controller.store_watches import StoreWatches
 from sparklog.runtime.slices import Slices
 
 TOGETHER = 500
-"""Number of a request's partitions that are decided on in one go: a few milliseconds of work."""
+"""Partitions of a request that are decided on together: a few milliseconds of work."""
 
 
 class ControllerDependencies(Struct, frozen=True, kw_only=True):
     config: BrokerConfig
     dynamic: DynamicConfig
-    """The configuration of the controller's broker as it is in the store."""
+    """The present configuration of the controller's broker, by the store."""
     context: ControllerContext
     store: FencedStore
     topic_store: TopicStore
@@ -41,23 +41,23 @@ class ControllerDependencies(Struct, frozen=True, kw_only=True):
     note: HistoryRecorder
     """Records the decisions."""
     is_own_store: Callable[[], bool] = lambda: True
-    """Returns whether the store is still the one of the broker's start. It may block, and raise StoreError."""
+    """Returns whether the store is still the one of the broker's start. May block, and raise StoreError."""
     slices: Slices = field(default_factory=Slices)
-    """A request may name thousands of partitions: they are decided on in slices."""
+    """Cuts requests of thousands of partitions into slices."""
 
 
 def set_broker_overrides(dependencies: ControllerDependencies, overrides: Mapping[int, Mapping[str, str]]) -> None:
-    """Take over the keys of brokers that were changed at run time."""
+    """Apply the keys that were set for brokers at run time."""
     dependencies.context.set_broker_overrides(overrides)
     own = overrides.get(dependencies.config.broker_id, {})
     dependencies.dynamic.set_overrides(overrides.get(ALL_BROKERS, {}), own)
 
 
 async def publish_broker_epochs(dependencies: ControllerDependencies, brokers: Mapping[int, BrokerInfo]) -> None:
-    """Publish the epochs of these brokers, except those shutting down: their replicas may be in sync.
+    """Publish the epochs of these brokers, except those that are shutting down: their replicas may be in sync.
 
-    Leaders check the epochs (`cluster/broker_epochs.py`). A leader that added a broker that is shutting down to an ISR
-    again would not notice its end in time.
+    Leaders check the published epochs (`cluster/broker_epochs.py`), so they do not add a broker that is shutting down
+    to an ISR again.
     """
     shutting_down = dependencies.context.shutting_down
     epochs = {broker_id: info.epoch for broker_id, info in brokers.items() if broker_id not in shutting_down}

@@ -1,7 +1,7 @@
 """Choice of a partition's leader: pure functions of its replicas, its ISR and the online brokers.
 
-    offline              the first replica that is online and in sync; if there is none and the topic allows it
-                         (unclean), the first that is online: records that only other replicas have are lost
+    offline              the first replica that is online and in sync; without one, and if the topic allows unclean
+                         elections, the first that is online: records that only other replicas have are lost
     reassignment         the first of the target replicas that is online and in sync
     preferred            the first replica, if it is online and in sync
     controlled shutdown  the first replica that is online, in sync and not shutting down
@@ -10,10 +10,10 @@ Each choice also has the new ISR. An election adds no replica to the ISR, except
 which is then alone in it.
 
 A partition that was restored after the cluster store was lost has an empty ISR: any replica may lack acknowledged
-records. It gets a leader once all its replicas are online and have told where their logs end. The one with the latest
-leader epoch, and in it the greatest end, has all acknowledged records: every leader had those of the leaders before it,
-and within an epoch all logs are equal. It leads, and those with the same end are in sync. An unclean election by
-request compares those that are online.
+records. It gets a leader once all its replicas are online and have reported where their logs end. The replica with the
+latest leader epoch, and in it the greatest end, has all acknowledged records: every leader had the records of the
+leaders before it, and within an epoch all logs are equal. This replica leads, and those with the same end are in sync.
+An unclean election by request compares the online replicas only.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FIRST_LEADER_EPOCH = 0
 
 
 class Election(Enum):
-    """Why a leader is elected."""
+    """The reason of an election, which selects the algorithm."""
 
     OFFLINE = "offline"
     UNCLEAN = "unclean"
-    """As OFFLINE, but unclean by request, also if the topic does not allow it."""
+    """As OFFLINE, but an unclean election by request, even if the topic does not allow it."""
     REASSIGNMENT = "reassignment"
     PREFERRED = "preferred"
     CONTROLLED_SHUTDOWN = "controlled shutdown"
@@ -53,7 +53,7 @@ def choose_offline(
 ) -> LeaderChoice | None:
     """Return the leader and ISR of a partition without a leader; None if no replica may lead.
 
-    replicas: in the order of preference. unclean: whether one that is not in sync may lead, and lose records
+    replicas: in the order of preference. unclean: whether a replica that is not in sync may lead, and lose records
     """
     in_sync = tuple(broker for broker in isr if broker in online)
     for broker in replicas:
@@ -82,7 +82,7 @@ def choose_preferred(replicas: Sequence[int], isr: Sequence[int], online: Collec
 def choose_for_shutdown(
     replicas: Sequence[int], isr: Sequence[int], online: Collection[int], shutting_down: Collection[int]
 ) -> LeaderChoice | None:
-    """Return another leader, with an ISR without the brokers that shut down; None if there is none."""
+    """Return another leader, with the ISR without the brokers that are shutting down; None if there is none."""
     staying = tuple(broker for broker in isr if broker not in shutting_down)
     for broker in replicas:
         if broker in staying and broker in online:
@@ -97,12 +97,12 @@ def elect(context: ControllerContext, name: TopicPartition, election: Election, 
     """
     known = context.leadership.get(name)
     if known is None:
-        return _first(context, name)
+        return _first_state(context, name)
     if not known.isr:
-        return _compared(context, name, known, election)
+        return _first_restored_state(context, name, known, election)
     choice = _choose(context, name, known, election, unclean=unclean)
     if choice is None:
-        raise _nobody(name, known, election)
+        raise _not_available(name, known, election)
     return structs.replace(
         known,
         leader=choice.leader,
@@ -112,7 +112,7 @@ def elect(context: ControllerContext, name: TopicPartition, election: Election, 
     )
 
 
-def _first(context: ControllerContext, name: TopicPartition) -> Leadership:
+def _first_state(context: ControllerContext, name: TopicPartition) -> Leadership:
     """Return the first state of a partition: all online replicas are in sync, as none has records."""
     online = context.online_replicas(name)
     if not online:
@@ -120,8 +120,10 @@ def _first(context: ControllerContext, name: TopicPartition) -> Leadership:
     return Leadership(leader=online[0], leader_epoch=FIRST_LEADER_EPOCH, isr=online, controller_epoch=context.epoch)
 
 
-def _compared(context: ControllerContext, name: TopicPartition, known: Leadership, election: Election) -> Leadership:
-    """Return the first state of a restored partition."""
+def _first_restored_state(
+    context: ControllerContext, name: TopicPartition, known: Leadership, election: Election
+) -> Leadership:
+    """Return the first state of a restored partition, by a comparison of its replicas."""
     replicas = context.assignment(name).replicas
     told = {broker: context.log_ends.get(broker, {}).get(name) for broker in context.online_replicas(name)}
     ends = {broker: (end.leader_epoch, end.end_offset) for broker, end in told.items() if end}
@@ -160,7 +162,7 @@ def _choose(
             return choose_for_shutdown(assignment.replicas, known.isr, online, context.shutting_down)
 
 
-def _nobody(name: TopicPartition, known: Leadership, election: Election) -> KafkaError:
+def _not_available(name: TopicPartition, known: Leadership, election: Election) -> KafkaError:
     if election is Election.PREFERRED:
         return PreferredLeaderNotAvailable(f"{name}: its first replica is not online and in sync {known.isr}")
     return EligibleLeadersNotAvailable(f"{name}: no in-sync replica {known.isr} is online")

@@ -1,4 +1,4 @@
-"""The cluster store for a controller: calls run in a thread, and writes only until another controller is elected.
+"""The cluster store for a controller: calls run in a thread, and writes are fenced by the controller epoch.
 
 Every write begins with a check of `/controller_epoch`. If another controller has raised it meanwhile, nothing is
 written and the call raises ControllerMoved.
@@ -53,13 +53,13 @@ class FencedStore:
         return await self.read(read_states, tuple(names))
 
     async def write_states(self, states: Mapping[TopicPartition, Leadership]) -> dict[TopicPartition, Leadership]:
-        """Write states; return those that were written, with their versions. Others were changed by another writer."""
+        """Write states; return the written ones, with their versions. Another writer has changed the others."""
         return await self.read(write_states, dict(states), self._epoch_version) if states else {}
 
     async def note_initialized(
         self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, Leadership]
     ) -> None:
-        """Note which partitions have a state, as the function of that name does."""
+        """Record which partitions have a state (partition_states.py)."""
         await self.read(note_initialized, topics, states, self._epoch_version)
 
     async def check(self) -> None:

@@ -1,14 +1,14 @@
-"""Elections by request or to balance leaderships: preferred and unclean.
+"""Leader elections by request, preferred or unclean, and to balance leaderships.
 
 The first of a partition's replicas is its preferred leader. Failures of brokers move leaderships to other brokers; an
-election of the preferred leaders spreads the leaderships again as the replicas were assigned.
+election of the preferred leaders restores the balance of the assignment.
 
     by request      ElectLeaders: some partitions, or all; preferred, or unclean for partitions without a leader
     by the store    /admin/preferred_replica_election, as Apache Kafka's tools wrote it until 2.x:
                     {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}; deleted afterwards
     automatic       every leader.imbalance.check.interval.seconds: if other brokers lead more than
-                    leader.imbalance.per.broker.percentage of the partitions that prefer a broker, the broker gets
-                    all of these partitions that it is ready to lead
+                    leader.imbalance.per.broker.percentage of the partitions that prefer a broker, the broker is elected
+                    for all of these partitions that it can lead now
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.store import Delete, Store
+from sparklog.cluster.store import Delete, Store, find_node
+from sparklog.controller.cluster_reading import PREFERRED_ELECTION
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.dependencies import TOGETHER, ControllerDependencies
 from sparklog.controller.election import Election, choose_preferred
@@ -33,12 +34,11 @@ from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.states import PartitionState
 from sparklog.runtime.slices import of_many
 
-PREFERRED_ELECTION = "/admin/preferred_replica_election"
 logger = logging.getLogger(__name__)
 
 
 class LeaderElections(ControllerOperation):
-    """The elections of one controller, from its election to its end."""
+    """The leader elections of one controller, from its election to its end."""
 
     def __init__(self, dependencies: ControllerDependencies) -> None:
         config = dependencies.config
@@ -53,7 +53,7 @@ class LeaderElections(ControllerOperation):
     async def elect(
         self, names: Iterable[TopicPartition] | None, *, is_unclean: bool = False
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Elect leaders of these partitions, or of all. Return for each its leader, or the error."""
+        """Elect leaders of these partitions; None: of all. Return the leader or the error of each."""
         answers: dict[TopicPartition, int | KafkaError] = {}
         electable = []
 
@@ -64,15 +64,15 @@ class LeaderElections(ControllerOperation):
                 else:
                     electable.append(name)
 
-        wanted = list(self._context.partitions() if names is None else dict.fromkeys(names))
-        await self._slices.each(of_many(wanted, TOGETHER), sort)
+        requested = list(self._context.partitions() if names is None else dict.fromkeys(names))
+        await self._slices.each(of_many(requested, TOGETHER), sort)
         election = Election.UNCLEAN if is_unclean else Election.PREFERRED
         errors = await self._partitions.move(electable, PartitionState.ONLINE, election)
         for name in electable:
             answers[name] = errors.get(name) or self._context.leadership[name].leader
         return answers
 
-    async def asked_in_store(self) -> None:
+    async def store_requests_changed(self) -> None:
         """Hold the elections of /admin/preferred_replica_election, if it exists, and delete it."""
         node = await self._store.read(_read)
         if node is None:
@@ -107,7 +107,7 @@ class LeaderElections(ControllerOperation):
 
 
 def imbalanced(context: ControllerContext, percentage: int) -> dict[int, list[TopicPartition]]:
-    """Return each broker's preferring partitions that others lead, if they are more than `percentage` % of these."""
+    """Return the partitions that prefer a broker and have another leader, for brokers with more than `percentage` %."""
     preferring: dict[int, list[TopicPartition]] = {}
     for name in context.partitions():
         if name.topic not in context.deleting and name in context.leadership:
@@ -128,14 +128,13 @@ def _is_ready(context: ControllerContext, name: TopicPartition) -> bool:
 
 
 def _read(store: Store) -> list[TopicPartition] | None:
-    """Return the requested partitions; none if the data is invalid, None if there is no such node."""
-    try:
-        data = store.get(PREFERRED_ELECTION).data
-    except NoNode:
+    """Return the requested partitions: empty if the data is invalid, None if there is no such node."""
+    node = find_node(store, PREFERRED_ELECTION)
+    if node is None:
         return None
     try:
-        value: Mapping[str, list[Mapping[str, object]]] = json.loads(data)
+        value: Mapping[str, list[Mapping[str, object]]] = json.loads(node.data)
         return [TopicPartition(str(part["topic"]), int(str(part["partition"]))) for part in value["partitions"]]
     except (ValueError, KeyError, TypeError):
-        logger.warning("%s makes no sense: %r", PREFERRED_ELECTION, data[:200])
+        logger.warning("%s makes no sense: %r", PREFERRED_ELECTION, node.data[:200])
         return []

@@ -1,8 +1,8 @@
 """Operations that take the controller several steps: topic deletion, reassignment, preferred leader election.
 
-An event starts each step. The controller's one task passes each event to all operations, in their order; nothing else
-changes the context meanwhile. The next controller must be able to continue an operation. So the cluster store has all
-that it needs, and a set that an operation keeps for itself (TopicDeletion) can be read from the store again.
+An event starts each step. The controller's one task passes each event to all operations, in their order; the context
+does not change meanwhile. The next controller must be able to continue an operation, so an operation's state is in the
+cluster store, or can be read from it again.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class ControllerOperation:
         """Continue pending work: this controller was elected and has informed all brokers."""
 
     async def brokers_came(self, brokers: Collection[int]) -> None:
-        """Handle brokers that have registered, got their whole state, and lead partitions without another leader."""
+        """Handle brokers that have registered and got their full state; missing leaders have been elected."""
 
     async def replicas_failed(self, replicas: Sequence[PartitionAndReplica]) -> None:
-        """Handle replicas whose broker or disk has failed. Those of topics in deletion have not changed their state."""
+        """Handle replicas whose broker or disk has failed. Replicas of topics in deletion have kept their state."""
 
     async def topics_marked(self, topics: Collection[str]) -> None:
-        """Handle all topics in `/admin/delete_topics`; some may already be known or not exist."""
+        """Handle all topics in `/admin/delete_topics`; some may be in deletion already, or not exist."""
 
-    async def topics_gone(self, topics: Collection[str]) -> None:
-        """Handle topics that another writer deleted; they are gone from the store and from the context."""
+    async def topics_deleted(self, topics: Collection[str]) -> None:
+        """Handle topics that another writer has deleted from the store; the context has them no longer."""
 
     async def isr_changed(self, names: Collection[TopicPartition]) -> None:
-        """Handle changed ISRs; the context has already been updated from the store."""
+        """Handle changed ISRs, which the context has already."""
 
     async def replicas_stopped(self, broker_id: int, errors: Mapping[TopicPartition, KafkaError | None]) -> None:
-        """Handle an answer to StopReplica; an error of None means that the broker has deleted the replica."""
+        """Handle an answer to StopReplica with deletion; None instead of an error: the replica is deleted."""
 
-    async def asked_in_store(self) -> None:
+    async def store_requests_changed(self) -> None:
         """Handle a change of `/admin/reassign_partitions` or `/admin/preferred_replica_election`."""
 
     async def tick(self) -> None:

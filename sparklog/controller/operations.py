@@ -8,8 +8,8 @@ Controlled shutdown: a stopping broker hands over its leaderships and leaves the
        broker's replica leaves the ISR
     3. partitions that it follows: the broker is told to stop its replica, which leaves the ISR
 
-The answer has the partitions that the broker still leads. It leaves out partitions with a single replica, as no other
-broker could lead them. The broker may ask again as often as it wants; no step is repeated.
+The answer has the partitions that the broker still leads, except those with a single replica, as no other broker could
+lead them. The broker may repeat the request; no step is repeated.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Operations(Struct, frozen=True, kw_only=True):
         return iter((self.reassignment, self.deletion, self.elections))
 
     async def reassign(self, targets: Targets, *, may_resize: bool) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move partitions, or cancel (a target of None). Return the error of each partition, or None."""
-        answers = await self.reassignment.ask(targets, may_resize=may_resize)
+        """Begin moves of partitions, or cancel them (target None). Return an error, or None, for each partition."""
+        answers = await self.reassignment.reassign(targets, may_resize=may_resize)
         await self.deletion.resume()
         return answers
 
     async def elect_leaders(
         self, names: Iterable[TopicPartition] | None, *, is_unclean: bool
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Elect leaders of these partitions, or of all. Return for each its leader, or the error."""
+        """Elect leaders of these partitions; None: of all. Return the leader or the error of each."""
         return await self.elections.elect(names, is_unclean=is_unclean)
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:

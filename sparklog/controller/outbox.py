@@ -1,16 +1,16 @@
 """Outgoing requests of one step of the controller, collected so that each broker gets few requests.
 
-    LeaderAndIsr      to brokers that have a replica, with its whole state and the configuration of its topic
-    UpdateMetadata    to all brokers: the brokers, the whole state of the topics that have changed, and the ACLs, the
-                      client quotas or the subscriptions to client metrics if they have changed
+    LeaderAndIsr      to brokers that have a replica: the partition's state and the configuration of its topic
+    UpdateMetadata    to all brokers: the brokers, the state of the topics that have changed, and the ACLs, the client
+                      quotas or the subscriptions to client metrics if they have changed
     StopReplica       to a broker that has to stop or delete a replica
 
 `flush` makes the requests from the context at that time, and passes them to the brokers' channels in this order: a new
 leader learns of its leadership before clients look for it. Requests for brokers that are not registered are dropped;
-such a broker gets the whole state when it registers.
+such a broker gets the full state when it registers.
 
-Brokers take a limited number of bytes and fields at once. So a request is split if it says more than
-`MAX_REQUEST_BYTES`, which is far below that.
+Brokers limit the bytes and fields of a request. A request above `MAX_REQUEST_BYTES`, which is far below that limit, is
+split.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from sparklog.runtime.slices import in_parts
 MAX_REQUEST_BYTES = 2 << 20
 """Approximate size of a request: 20,000 partitions of topics with short names."""
 PARTITION_BYTES = 64
-"""What a partition takes besides names and replicas."""
+"""Bytes of a partition besides names and replicas."""
 BROKER_ID_BYTES = 5
 ENTRY_BYTES = 8
-"""What a configuration key takes besides its name and value."""
+"""Bytes of a configuration key besides its name and value."""
 Request = LeaderAndIsr | UpdateMetadata | StopReplica
 Send = Callable[[int, Request], None]
 
@@ -47,7 +47,7 @@ class Outbox:
     """Requests of one controller, until they are passed to the channels."""
 
     def __init__(self, context: ControllerContext, broker_id: int, send: Send, numbers: Iterator[int]) -> None:
-        """`numbers` grow also from one controller to the next of the same broker, which may have the same epoch."""
+        """numbers: grow across the controllers of this broker, as two of them may have the same epoch."""
         self._context = context
         self._broker_id = broker_id
         self._send = send
@@ -62,7 +62,7 @@ class Outbox:
         self._is_held = False
 
     def leader_and_isr(self, brokers: Iterable[int], name: TopicPartition, *, is_new: bool = False) -> None:
-        """Send the partition's state to `brokers`, and its topic to all. `is_new`: no replica can have records."""
+        """Send the partition's state to `brokers`, and its topic to all brokers. is_new: no replica can have records"""
         for broker in brokers:
             told = self._leaderships.setdefault(broker, {})
             told[name] = told.get(name, False) or is_new
@@ -74,13 +74,13 @@ class Outbox:
         stops[replica.name] = stops.get(replica.name, False) or delete
 
     def update_metadata(self, topics: Iterable[str] = (), *, brokers: Iterable[int] | None = None) -> None:
-        """Send `brokers`, or all, the list of brokers and the present state of these topics, also of deleted ones."""
+        """Send `brokers` the list of brokers and the state of these topics, deleted ones included. None: all brokers"""
         named = list(topics)
         for broker in self._context.brokers if brokers is None else brokers:
             self._topics.setdefault(broker, set()).update(named)
 
-    def everything(self, brokers: Iterable[int]) -> None:
-        """Send `brokers` all brokers and all topics, which replace their former state."""
+    def send_all_metadata(self, brokers: Iterable[int]) -> None:
+        """Send `brokers` a full UpdateMetadata, which replaces their former state."""
         for broker in brokers:
             self._topics.setdefault(broker, set())
             self._full.add(broker)
@@ -100,9 +100,9 @@ class Outbox:
         self._client_metrics.update(self._context.brokers)
         self.update_metadata(())
 
-    def whole_state(self, broker: int) -> None:
-        """Send a broker everything that it may have missed."""
-        self.everything([broker])
+    def send_full_state(self, broker: int) -> None:
+        """Send a broker all metadata, and the states of all its replicas."""
+        self.send_all_metadata([broker])
         for replica in self._context.replicas_on([broker]):
             match self._context.replica_state(replica):
                 case ReplicaState.ONLINE | ReplicaState.NEW if replica.name in self._context.leadership:
@@ -114,10 +114,7 @@ class Outbox:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold back the requests of several transitions until the end.
-
-        Otherwise each of a topic's partitions would send the whole topic.
-        """
+        """Hold back the requests of several transitions until the end: each partition would send its whole topic."""
         self._is_held = True
         try:
             yield

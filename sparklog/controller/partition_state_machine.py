@@ -1,7 +1,7 @@
 """State transitions of partitions: decide, write, update the context, inform the brokers.
 
 A decision is based on the context, and is written with the versions in the context. If a leader has changed its ISR
-meanwhile, the write fails; then the state is read and decided again. Only written states get into the context and to
+meanwhile, the write fails; then the state is read and decided again. Only written states enter the context and reach
 the brokers. One call of `move` makes one batch of requests.
 """
 
@@ -28,9 +28,9 @@ from sparklog.log.directory.topic_configs import config_of
 from sparklog.replica.messages import NO_LEADER
 
 MAX_ROUNDS = 100
-"""Maximum rounds, as a partition is decided again when its leader writes first; more indicate a bug."""
+"""Maximum number of attempts to write a state that its leader changes too; more indicate a bug."""
 AT_ONCE = 20
-"""Partitions for which a leader is elected in a millisecond, about."""
+"""Partitions that are decided on in one turn of the event loop: about a millisecond of work."""
 logger = logging.getLogger(__name__)
 
 
@@ -61,10 +61,10 @@ class PartitionStateMachine:
                 state = PartitionState.ONLINE if self._context.has_leader(name) else PartitionState.OFFLINE
             self._context.partition_states[name] = state
 
-    async def elect_where_nobody_leads(self) -> dict[TopicPartition, KafkaError]:
-        """Elect leaders for all New or Offline partitions, except those of topics that are being deleted.
+    async def elect_missing_leaders(self) -> dict[TopicPartition, KafkaError]:
+        """Elect leaders for all New or Offline partitions, except those of topics in deletion.
 
-        Return the error of each partition that got none.
+        Return the error of each partition without a leader.
         """
         waiting = self._context.partitions_in(PartitionState.NEW, PartitionState.OFFLINE)
         names = [name for name in waiting if name.topic not in self._context.deleting]
@@ -75,7 +75,7 @@ class PartitionStateMachine:
     ) -> dict[TopicPartition, KafkaError]:
         """Move partitions to a state; return the errors of those that got no leader, which keep their state.
 
-        `election`: how a leader is chosen, for ONLINE.
+        election: how a leader is chosen, if the target is ONLINE
 
 
         Raises IllegalMove, with nothing changed, ControllerMoved or another StoreError.
@@ -113,10 +113,10 @@ class PartitionStateMachine:
         raise StoreError(f"another writer changed the states of {names} at every attempt")
 
     async def _read_restored(self, names: Sequence[TopicPartition]) -> None:
-        """Read the assignments of restored partitions: a broker that has come may have had a newer copy.
+        """Read the assignments of restored partitions: a new broker may have merged a newer copy before it registered.
 
-        It has merged it before it registered. The merge writes the partition's state too, so that an election which was
-        decided before it fails, and is decided again.
+        The merge writes the partition's state too, so an election that was decided before it fails, and is decided
+        again.
         """
         topics = {name.topic for name in names}
         found = await self._store.read(read_assignments, topics) if topics else {}
@@ -132,10 +132,10 @@ class PartitionStateMachine:
             context.replica_states.pop(replica, None)
         context.set_assignment(name, assignment)
         context.reassigning.discard(name)
-        self.take_over(name)
+        self.adopt(name)
 
-    def take_over(self, name: TopicPartition) -> None:
-        """Begin with a partition that has a state in the store already, and tell its replicas."""
+    def adopt(self, name: TopicPartition) -> None:
+        """Set the states of a partition that has a state in the store already, and inform its replicas."""
         context = self._context
         if context.assignment(name).is_reassigning:
             context.reassigning.add(name)
@@ -173,7 +173,7 @@ class PartitionStateMachine:
 
 
 async def in_turns(names: Iterable[TopicPartition]) -> AsyncIterator[TopicPartition]:
-    """Yield the partitions; other tasks of the broker run in between, if they are many."""
+    """Yield the partitions, and let other tasks of the broker run after each AT_ONCE of them."""
     for count, name in enumerate(names, 1):
         yield name
         if count % AT_ONCE == 0:
@@ -181,7 +181,7 @@ async def in_turns(names: Iterable[TopicPartition]) -> AsyncIterator[TopicPartit
 
 
 def details_of(state: Leadership) -> dict[str, Any]:
-    """Return the fields of a history record."""
+    """Return the state as fields of a history record."""
     return {
         "leader": state.leader,
         "leader_epoch": state.leader_epoch,
@@ -194,8 +194,8 @@ def details_of(state: Leadership) -> dict[str, Any]:
 async def read_again(context: ControllerContext, store: FencedStore, names: Iterable[TopicPartition]) -> None:
     """Update the leadership of `names` in the context from the store.
 
-    Raises StoreError if a state is gone that nobody deletes: a partition without one would count as new, and get
-    another leader in a leader epoch that it has had.
+    Raises StoreError if a state is gone though its topic is not in deletion: a partition without a state would count
+    as new, and get a second leader in a leader epoch.
     """
     asked = list(names)
     found = await store.read_states(asked)

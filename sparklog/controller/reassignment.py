@@ -2,9 +2,9 @@
 
 RS: the replicas; ORS: the original ones; TRS: the target; AR = TRS - ORS (adding); RR = ORS - TRS (removing).
 
-    U   requested           replicas that a former move was adding and that are not in the new target leave the ISR, are
-                            stopped, and delete their logs. Then /brokers/topics/T gets RS = TRS + ORS with AR and RR;
-                            until then, the former move can be continued
+    U   requested           replicas of a former move's AR that are not in the new target leave the ISR, are stopped,
+                            and delete their logs. Then /brokers/topics/T gets RS = TRS + ORS with AR and RR; until
+                            then, the former move can be continued
     A   TRS not in sync     the leader epoch rises, LeaderAndIsr to RS, so that AR follow; AR are New
     B   TRS in sync         AR are Online; RS = TRS for all brokers, with a leader in TRS, so that no replica of RR
                             joins the ISR again. RR leave the ISR, are stopped, and delete their logs. Then
@@ -20,9 +20,9 @@ RS: the replicas; ORS: the original ones; TRS: the target; AR = TRS - ORS (addin
 The store has ORS until the end, so all steps of B can be repeated. A cancellation is a move with TRS = ORS; the order
 of the replicas may change if ORS and the former TRS overlap.
 
-The controller refuses a move that would lose records: one that drops replicas being added while no other replica is in
-sync. Kafka carries it out (its later controllers do not). /admin/reassign_partitions is read in the format that Kafka's
-tools wrote until 2.x:
+The controller refuses a move that would lose records, because it drops all replicas in sync. Kafka's ZooKeeper
+controller carries it out; KRaft refuses it. /admin/reassign_partitions is read in the format that Kafka's tools wrote
+until 2.x:
 {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.
 """
 
@@ -49,8 +49,9 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.history import HistoryKind
 from sparklog.cluster.model import ReplicaAssignment
-from sparklog.cluster.store import Delete, Node, Set, Store
+from sparklog.cluster.store import Delete, Node, Set, Store, encode_json, find_node
 from sparklog.cluster.topics import TOPICS, decode_assignment, encode_assignment
+from sparklog.controller.cluster_reading import REASSIGN_PARTITIONS
 from sparklog.controller.context import ControllerContext, PartitionAndReplica
 from sparklog.controller.dependencies import TOGETHER, ControllerDependencies
 from sparklog.controller.election import Election
@@ -59,7 +60,6 @@ from sparklog.controller.partition_state_machine import MAX_ROUNDS, read_again
 from sparklog.controller.states import PartitionState, ReplicaState
 from sparklog.runtime.slices import of_many
 
-REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def phase_of(context: ControllerContext, name: TopicPartition, assignment: Repli
 def plan(
     context: ControllerContext, name: TopicPartition, target: tuple[int, ...] | None, *, may_resize: bool = True
 ) -> ReplicaAssignment:
-    """Return the assignment with which the move begins; a `target` of None cancels the present move.
+    """Return the assignment with which a move begins. target: None cancels the present move
 
     Raises UnknownTopicOrPartition, NoReassignmentInProgress, InvalidReplicaAssignment or InvalidReplicationFactor.
     """
@@ -131,7 +131,7 @@ class Reassignments(ControllerOperation):
     """The reassignments of one controller, from its election to its end."""
 
     def __init__(self, dependencies: ControllerDependencies, *, is_marked: Callable[[str], bool]) -> None:
-        """`is_marked`: whether a topic is to be deleted, in which case no new move of it begins."""
+        """is_marked: returns whether a topic has a deletion request; then no new move of it begins."""
         self._context = dependencies.context
         self._store = dependencies.store
         self._outbox = dependencies.outbox
@@ -141,8 +141,8 @@ class Reassignments(ControllerOperation):
         self._slices = dependencies.slices
         self._is_marked = is_marked
 
-    async def ask(self, targets: Targets, *, may_resize: bool = True) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move partitions, or cancel (a target of None). Return the error of each partition, or None."""
+    async def reassign(self, targets: Targets, *, may_resize: bool = True) -> dict[TopicPartition, KafkaError | None]:
+        """Begin moves of partitions, or cancel them (target None). Return an error, or None, for each partition."""
         await read_again(self._context, self._store, [name for name in targets if name in self._context.leadership])
         answers: dict[TopicPartition, KafkaError | None] = {}
         planned = {}
@@ -159,15 +159,15 @@ class Reassignments(ControllerOperation):
                     answers[name] = error
 
         await self._slices.each(of_many(list(targets), TOGETHER), plan_some)
-        await self._take_from_request(lambda name, _: name in planned)
+        await self._remove_from_request(lambda name, _: name in planned)
         with self._together(planned):
             for name, assignment in planned.items():
                 await self._begin(name, assignment)
         return answers
 
-    async def asked_in_store(self) -> None:
-        """Begin the moves in /admin/reassign_partitions, if it exists; remove those that are refused from it."""
-        node = await self._store.read(_find, REASSIGN_PARTITIONS)
+    async def store_requests_changed(self) -> None:
+        """Begin the moves in /admin/reassign_partitions, if it exists; remove refused moves from the node."""
+        node = await self._store.read(find_node, REASSIGN_PARTITIONS)
         if node is None:
             return
         refused = set()
@@ -182,7 +182,7 @@ class Reassignments(ControllerOperation):
             except KafkaError as error:
                 logger.warning("%s in %s: %s", name, REASSIGN_PARTITIONS, error)
                 refused.add(name)
-        await self._take_from_request(lambda name, _: name in refused)
+        await self._remove_from_request(lambda name, _: name in refused)
 
     async def resume(self) -> None:
         for name in sorted(self._context.reassigning):
@@ -207,7 +207,7 @@ class Reassignments(ControllerOperation):
                 await self._advance(name)
 
     def _together(self, names: Collection[TopicPartition]) -> AbstractContextManager[None]:
-        """Hold the requests of several partitions back, so that each broker gets them at once."""
+        """Hold back the requests of several partitions, so that each broker gets them in one batch."""
         return self._outbox.held() if len(names) > 1 else nullcontext()
 
     async def _begin(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
@@ -219,19 +219,19 @@ class Reassignments(ControllerOperation):
             kind = HistoryKind.REASSIGNMENT_CANCELLED if is_cancelled else HistoryKind.REASSIGNMENT_BEGUN
             self._note(kind, name, origin=current.origin, target=assignment.target)
             self._context.set_assignment(name, assignment)
-            if unwanted := [broker for broker in current.replicas if broker not in assignment.replicas]:
-                await self._give_up(name, unwanted)
+            if dropped := [broker for broker in current.replicas if broker not in assignment.replicas]:
+                await self._drop_added(name, dropped)
             await self._write(name, assignment)
         await self._advance(name)
 
-    async def _give_up(self, name: TopicPartition, unwanted: Collection[int]) -> None:
-        """Remove replicas that the former move was adding, so that none of them leads or joins the ISR again."""
+    async def _drop_added(self, name: TopicPartition, brokers: Collection[int]) -> None:
+        """Remove replicas that a former move was adding, so that none of them leads or joins the ISR again."""
         known = self._context.leadership.get(name)
-        if known and known.leader in unwanted:
+        if known and known.leader in brokers:
             await self._partitions.move([name], PartitionState.ONLINE)
         else:
             await self._bump_leader_epoch(name)
-        await self._remove(name, unwanted)
+        await self._remove(name, brokers)
 
     async def _advance(self, name: TopicPartition) -> None:
         if name not in self._context.leadership:
@@ -261,14 +261,14 @@ class Reassignments(ControllerOperation):
         await self._remove(name, assignment.removing)
         await self._write(name, done)
         self._context.reassigning.discard(name)
-        await self._take_from_request(lambda each, target: each == name and target == done.replicas)
+        await self._remove_from_request(lambda each, target: each == name and target == done.replicas)
         self._outbox.update_metadata([name.topic])
         self._outbox.flush()
         logger.info("%s: its replicas are %s now", name, done.replicas)
         self._note(HistoryKind.REASSIGNMENT_COMPLETED, name, replicas=done.replicas)
 
     async def _move_leader(self, name: TopicPartition, done: ReplicaAssignment) -> bool:
-        """Ensure that a target replica leads and knows only the target; return whether that succeeded."""
+        """Ensure that a target replica leads, with the target as its replicas; return whether that succeeded."""
         known = self._context.leadership.get(name)
         if known and known.leader in done.replicas and self._context.is_online(known.leader, name):
             await self._bump_leader_epoch(name)
@@ -310,7 +310,7 @@ class Reassignments(ControllerOperation):
             await self._replicas.move(gone, state)
 
     async def _write(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Write the assignment to the topic's node and keep other changes in it: partitions may be added any time."""
+        """Write the partition's assignment to the topic's node; keep other changes, such as new partitions."""
         path = f"{TOPICS}/{name.topic}"
         for _ in range(MAX_ROUNDS):
             node: Node = await self._store.read(_get, path)
@@ -332,10 +332,10 @@ class Reassignments(ControllerOperation):
                 continue
         raise StoreError(f"{path} changes whenever it is written")
 
-    async def _take_from_request(self, drop: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
-        """Remove from /admin/reassign_partitions what `drop` selects; delete the node if nothing is left."""
+    async def _remove_from_request(self, drop: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
+        """Remove the moves that `drop` selects from /admin/reassign_partitions; delete the node if none is left."""
         for _ in range(MAX_ROUNDS):
-            node = await self._store.read(_find, REASSIGN_PARTITIONS)
+            node = await self._store.read(find_node, REASSIGN_PARTITIONS)
             if node is None:
                 return
             asked = decode_request(node.data)
@@ -360,7 +360,7 @@ def encode_request(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
     partitions = [
         {"topic": name.topic, "partition": name.partition, "replicas": list(target)} for name, target in targets.items()
     ]
-    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":")).encode()
+    return encode_json({"version": 1, "partitions": partitions})
 
 
 def decode_request(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
@@ -377,13 +377,6 @@ def decode_request(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 def _get(store: Store, path: str) -> Node:
     return store.get(path)
-
-
-def _find(store: Store, path: str) -> Node | None:
-    try:
-        return store.get(path)
-    except NoNode:
-        return None
 
 
 def _joined(brokers: Iterable[int]) -> str:

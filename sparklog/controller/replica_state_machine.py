@@ -1,7 +1,7 @@
 """State transitions of replicas: decide, write, update the context, inform the brokers (as in partition_state_machine).
 
-A replica that goes offline leaves the ISR, except the last one in it: no other replica has all acknowledged records, so
-the partition can resume only with it. If several go offline at once, the leader stays: it may have more records.
+A replica that goes offline leaves the ISR, except the last one in it: only this replica has all acknowledged records,
+and the partition waits for it. If all go offline at once, the leader stays in the ISR: it may have more records.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ReplicaStateMachine:
         for replica in replicas:
             self._outbox.stop_replica(replica, delete=False)
             if replica.name.topic in self._context.deleting:
-                continue  # the partition gets no leader again, so its ISR does not matter
+                continue  # the partition never gets a leader again, so its ISR does not matter
             if replica.name in self._context.leadership:
                 leaving.setdefault(replica.name, []).append(replica.broker_id)
             else:
@@ -85,7 +85,7 @@ class ReplicaStateMachine:
             written = await self._store.write_states(decided)
             for name, state in written.items():
                 self._context.leadership[name] = state
-                self._tell_others(name, leaving[name])
+                self._inform_others(name, leaving[name])
                 logger.info("%s: replicas %s are offline, in sync %s", name, leaving[name], state.isr)
                 self._note(HistoryKind.REPLICAS_OFFLINE, name, offline=leaving[name], **details_of(state))
             leaving = {name: leaving[name] for name in decided if name not in written}
@@ -114,7 +114,7 @@ class ReplicaStateMachine:
             controller_epoch=self._context.epoch,
         )
 
-    def _tell_others(self, name: TopicPartition, gone: Sequence[int]) -> None:
+    def _inform_others(self, name: TopicPartition, gone: Sequence[int]) -> None:
         told = self._context.recipients(name)
         self._outbox.leader_and_isr([broker for broker in told if broker not in gone], name)
 

@@ -1,7 +1,7 @@
 """Even spread of replicas over brokers, with as few moves from their present brokers as possible.
 
     1. a replica on a broker outside of `racks` moves to another broker, and keeps its place in the order of preference
-    2. partitions get the wanted number of replicas; the last in the order are removed first
+    2. partitions get `factor` replicas; the last in the order of preference are removed first
     3. with `even`: while one broker has at least two replicas more than another, it gives one of them to the other
     4. with `even`: a partition prefers another of its replicas as leader, while that evens out the preferred leaders
 
@@ -28,15 +28,15 @@ def spread(
     factor: int | None = None,
     even: bool = True,
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Return the partitions that change, with their new replicas. `racks`: the brokers to use, with their racks.
+    """Return the partitions that change, with their new replicas. racks: the brokers to use, with their racks
 
-    `only`: move only these partitions, the others just count; use it without `even`. Raises InvalidReplicationFactor if
-    there are too few brokers.
+    only: the partitions to move; the others only count as load. Use it without `even`. Raises InvalidReplicationFactor
+    if there are too few brokers.
     """
     chosen = sorted(current if only is None else only)
-    wanted = max((factor or len(current[name]) for name in chosen), default=0)
-    if wanted > len(racks):
-        raise InvalidReplicationFactor(f"{wanted} replicas of a partition need as many brokers, not {len(racks)}")
+    most = max((factor or len(current[name]) for name in chosen), default=0)
+    if most > len(racks):
+        raise InvalidReplicationFactor(f"{most} replicas of a partition need as many brokers, not {len(racks)}")
     spreading = _Spreading(current, racks)
     for name in chosen:
         spreading.replace(name)
@@ -102,14 +102,14 @@ class _Spreading:
 
     def _pairs(self) -> list[tuple[int, int]]:
         """Return pairs of brokers of which the first has at least two replicas more, the greatest differences first."""
-        pairs = [(giver, taker) for giver in self._load for taker in self._load if self._lead(giver, taker) >= 2]
-        return sorted(pairs, key=lambda pair: (-self._lead(*pair), pair))
+        pairs = [(giver, taker) for giver in self._load for taker in self._load if self._surplus(giver, taker) >= 2]
+        return sorted(pairs, key=lambda pair: (-self._surplus(*pair), pair))
 
-    def _lead(self, giver: int, taker: int) -> int:
+    def _surplus(self, giver: int, taker: int) -> int:
         return self._load[giver] - self._load[taker]
 
     def _hand_over(self, giver: int, taker: int) -> bool:
-        """Move one replica from `giver` to `taker` if that is possible; return whether it was."""
+        """Move one replica from `giver` to `taker`; return whether there was one to move."""
         for replicas in self.replicas.values():
             if giver not in replicas or taker in replicas:
                 continue

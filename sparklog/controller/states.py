@@ -89,7 +89,7 @@ class IllegalMove(SparklogError):
 
 
 def check_moves(moves: Mapping[tuple[S, S], str], things: Mapping[Any, S], target: S) -> None:
-    """Raise IllegalMove if one of `things` cannot move from its state, which is the value, to `target`."""
+    """Raise IllegalMove if one of `things`, given with their states, cannot move to `target`."""
     for thing, state in things.items():
         if (state, target) not in moves:
             raise IllegalMove(f"{thing} cannot become {target.value}: it is {state.value}")

@@ -1,14 +1,14 @@
-"""Changes of topics, ISRs and configurations that other writers made in the cluster store.
+"""The controller's handlers for changes that other writers made in the cluster store.
 
-    topics     a new partition gets its first leader, which is the first live replica. A topic that disappeared without
-               a request for its deletion is forgotten once it is sure, `SURE_S` later, that the store has not lost
-               everything. One that a broker has restored has states already
-    ISR        the controller reads the ISRs that leaders changed, and informs all brokers
-    configs    all brokers are informed; a topic that now allows unclean elections may get leaders
-    ACLs       all brokers are informed
+    topics     elect the first leader of a new partition: the first live replica. Forget a topic that disappeared
+               without a request for its deletion, once the store is seen to have its id `SURE_S` later. Partitions of a
+               topic that a broker has restored have states already
+    ISR        read the ISRs that leaders changed, and inform all brokers
+    configs    inform all brokers; elect leaders where unclean elections are allowed now
+    ACLs       inform all brokers
 
 A notice is deleted after it has been handled. If the controller fails before that, nothing is lost: the next controller
-reads everything, and deletes all earlier notices.
+reads the whole store, and deletes all earlier notices.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from sparklog.cluster.config_nodes import CONFIG_CHANGES
 from sparklog.cluster.history import HistoryKind
 from sparklog.cluster.identity import SURE_S
 from sparklog.cluster.model import ReplicaAssignment
+from sparklog.cluster.partition_states import ISR_CHANGES
 from sparklog.cluster.topics import TopicAssignment
 from sparklog.controller.cluster_reading import (
-    ISR_CHANGES,
     configured,
     read_acls,
     read_client_metrics,
@@ -50,17 +50,17 @@ logger = logging.getLogger(__name__)
 
 
 class StoreChangeHandlers:
-    """The change handlers of one controller, from its election to its end."""
+    """The handlers for changes in the store of one controller, from its election to its end."""
 
     def __init__(self, dependencies: ControllerDependencies, operations: Operations) -> None:
         self._dependencies = dependencies
         self._context = dependencies.context
         self._operations = operations
         self._missing: dict[str, float] = {}
-        """When topics that nobody has asked to delete were first missed, by the loop's clock."""
+        """When topics without a deletion request were first found missing, by the loop's clock."""
 
     async def topics_changed(self) -> None:
-        """Take over new topics and partitions, and forget topics that are gone or that another has replaced."""
+        """Add new topics and partitions, and forget topics that are gone or replaced by another of the same name."""
         dependencies, context = self._dependencies, self._context
         topics = await dependencies.store.read(read_topics, dependencies.watches, dependencies.topic_store)
         replaced = {
@@ -68,7 +68,7 @@ class StoreChangeHandlers:
             for name, assignment in topics.read.items()
             if context.topic_ids.get(name, assignment.topic_id) != assignment.topic_id
         }
-        await self._forget(sorted(await self._surely_gone(context.topic_ids.keys() - topics.names) | replaced))
+        await self._forget(sorted(await self._confirm_deleted(context.topic_ids.keys() - topics.names) | replaced))
         added: list[TopicPartition] = []
         for name, assignment in topics.read.items():
             if name not in context.topic_ids:
@@ -79,11 +79,11 @@ class StoreChangeHandlers:
                 dependencies.note(HistoryKind.PARTITIONS_ADDED, name, partitions=len(assignment.partitions))
             if name not in context.deleting:
                 added += self._add_partitions(name, assignment)
-        await self._begin(await self._take_over(added))
+        await self._begin(await self._adopt_restored(added))
         await self._elect_restored(topics.read)
 
     def note_new_topics(self) -> None:
-        """Note the topics that have no leaders yet, because they were created when there was no controller."""
+        """Record in the history the topics that were created while there was no controller: they have no leaders."""
         for topic in sorted(self._context.topic_ids.keys() - {name.topic for name in self._context.leadership}):
             self._note_topic(topic, [self._context.assignment(name) for name in self._context.partitions_of(topic)])
 
@@ -97,7 +97,7 @@ class StoreChangeHandlers:
         )
 
     def _note_broker_configs(self, before: Mapping[int, Mapping[str, str]]) -> None:
-        """Note the changed keys, without values: some are passwords."""
+        """Record the changed keys in the history, without values: some are passwords."""
         now = self._context.broker_overrides
         for broker_id in sorted(before.keys() | now.keys()):
             old, new = before.get(broker_id, {}), now.get(broker_id, {})
@@ -113,7 +113,7 @@ class StoreChangeHandlers:
         return added
 
     async def _begin(self, names: Collection[TopicPartition]) -> None:
-        """Give new partitions their first leaders. A partition without an online replica waits for one."""
+        """Elect the first leaders of new partitions. A partition without an online replica waits for one."""
         if not names:
             return
         context, dependencies = self._context, self._dependencies
@@ -126,26 +126,26 @@ class StoreChangeHandlers:
         await dependencies.replicas.move(sorted(online), ReplicaState.ONLINE)
         await dependencies.replicas.move([each for each in replicas if each not in online], ReplicaState.OFFLINE)
 
-    async def _take_over(self, names: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Begin with those partitions that a broker has restored, which have states; return the others."""
+    async def _adopt_restored(self, names: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Adopt the partitions that a broker has restored, with their states; return the others."""
         context, dependencies = self._context, self._dependencies
         await read_again(context, dependencies.store, names)
         restored = [name for name in names if name in context.leadership]
         for name in restored:
-            dependencies.partitions.take_over(name)
+            dependencies.partitions.adopt(name)
         dependencies.outbox.flush()
         return [name for name in names if name not in context.leadership]
 
     async def _elect_restored(self, topics: Iterable[str]) -> None:
-        """Elect leaders of restored partitions, whose replicas another broker's copy may have changed."""
+        """Elect leaders of restored partitions: another broker's copy may have changed their replicas."""
         names = [name for topic in sorted(topics) for name in self._context.partitions_of(topic)]
         waiting = [
             name for name in names if self._context.is_restored(name) and name.topic not in self._context.deleting
         ]
         await self._dependencies.partitions.move(waiting, PartitionState.ONLINE)
 
-    async def _surely_gone(self, missing: Collection[str]) -> set[str]:
-        """Return those of the missing topics that can be forgotten, and look again for the others later.
+    async def _confirm_deleted(self, missing: Collection[str]) -> set[str]:
+        """Return the missing topics that can be forgotten; schedule another check of the others.
 
         Raises StoreError if the store has lost everything.
         """
@@ -171,10 +171,10 @@ class StoreChangeHandlers:
         self._dependencies.outbox.update_metadata(topics)
         self._dependencies.outbox.flush()
         for operation in self._operations:
-            await operation.topics_gone(topics)
+            await operation.topics_deleted(topics)
 
     async def deletions_asked(self) -> None:
-        """Pass all topics that are to be deleted to the operations."""
+        """Pass all topics with a deletion request to the operations."""
         marked = await self._dependencies.store.read(read_deletions, self._dependencies.watches)
         for operation in self._operations if marked else ():
             await operation.topics_marked(marked)
@@ -197,9 +197,9 @@ class StoreChangeHandlers:
             await operation.isr_changed(names)
 
     async def configs_changed(self) -> None:
-        """Read the configurations that have changed, inform all brokers, and delete the notices.
+        """Read the changed configurations, inform all brokers, elect leaders, and delete the notices.
 
-        Topics that allow unclean elections now get leaders before that.
+        Topics that allow unclean elections now may get leaders.
         """
         dependencies, context = self._dependencies, self._context
         notices = await dependencies.store.read(read_notices, dependencies.watches, CONFIG_CHANGES, StoreEvent.CONFIGS)
@@ -232,7 +232,7 @@ class StoreChangeHandlers:
         before = {quota.entity: quota.values for quota in context.quotas}
         now = {quota.entity: quota.values for quota in quotas}
         changed = [each for each in (before | now) if before.get(each) != now.get(each)]
-        if not changed:  # a user's password was
+        if not changed:  # the notice was about a user's password
             return
         told = {", ".join(map(str, each)): dict(now.get(each, {})) for each in changed}
         self._dependencies.note(HistoryKind.QUOTAS_CHANGED, quotas=told)
@@ -272,7 +272,7 @@ class StoreChangeHandlers:
         await self._dependencies.partitions.move(waiting, PartitionState.ONLINE)
 
     async def requests_made(self) -> None:
-        """Tell the operations that an older tool may have left a request in the store."""
+        """Have the operations read the requests that older tools leave in the store."""
         await self._dependencies.store.read(watch_requests, self._dependencies.watches)
         for operation in self._operations:
-            await operation.asked_in_store()
+            await operation.store_requests_changed()

@@ -11,8 +11,8 @@
     /admin/reassign_partitions, /admin/preferred_replica_election
                                                REQUESTS      a request in the store, as older tools make it
 
-A watch is called once. The read that follows sets it again, so that no change is missed in between; it is set only if
-it was called, so that there is one for each path.
+A watch is called once. The read that follows sets it again, so no change is missed in between. A path has at most one
+watch: it is set only if the former one was called.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sparklog.cluster.store import Node, Store, Watch
 
 
 class StoreEvent(Enum):
-    """The part of the store to read again. CONTROLLER: which broker is the controller."""
+    """A part of the store that has changed. CONTROLLER: the election of the controller."""
 
     CONTROLLER = "controller"
     BROKERS = "brokers"
@@ -43,21 +43,18 @@ class StoreEvent(Enum):
 class StoreWatches:
     """The watches of one controller. They are set in threads, and report on the event loop."""
 
-    def __init__(self, tell: Callable[[StoreEvent], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[StoreEvent], None]) -> None:
+        self._report = report
         self._loop = asyncio.get_running_loop()
         self._set: set[str] = set()
         self._is_closed = False
 
     def is_set(self, path: str) -> bool:
-        """Return whether the watch is still set: nothing has changed at `path` since it was read."""
+        """Return whether the watch is still set: `path` has not changed since it was read."""
         return path in self._set
 
     def watch(self, path: str, event: StoreEvent) -> Watch | None:
-        """Return a watch to give with a read; None if one is still set.
-
-        The only errors of that read must be those that end the controller.
-        """
+        """Return a watch to set with a read; None if one is set. An error of that read must end the controller."""
         if path in self._set:
             return None
         self._set.add(path)
@@ -79,7 +76,7 @@ class StoreWatches:
             return None
 
     def children(self, store: Store, path: str, event: StoreEvent) -> list[str]:
-        """Return the names of the nodes under `path`, sorted. Raises NoNode, which ends the controller."""
+        """Return the names of the nodes under `path`, sorted. Raises NoNode, which must end the controller."""
         return store.children(path, self.watch(path, event))
 
     def exists(self, store: Store, path: str, event: StoreEvent) -> bool:
@@ -87,19 +84,19 @@ class StoreWatches:
         return store.exists(path, self.watch(path, event))
 
     def again(self, event: StoreEvent, delay_s: float) -> None:
-        """Report an event in a while, though nothing has changed."""
+        """Report an event after `delay_s` seconds, without a change."""
 
         def report() -> None:
             if not self._is_closed:
-                self._tell(event)
+                self._report(event)
 
         self._loop.call_later(delay_s, report)
 
     def close(self) -> None:
-        """Report nothing any more."""
+        """Report no more events."""
         self._is_closed = True
 
     def _called(self, path: str, event: StoreEvent) -> None:
         if not self._is_closed:
             self._set.discard(path)
-            self._tell(event)
+            self._report(event)

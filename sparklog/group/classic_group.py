@@ -50,7 +50,7 @@ Protocols = Sequence[tuple[str, bytes]]
 
 
 class ClassicMember(Struct, kw_only=True, eq=False):
-    """One member. The tickets are those of its waiting requests; the tickets and `is_new` are not in the log."""
+    """One member. The tickets belong to its waiting requests. Tickets and `is_new` are not in the log."""
 
     member_id: str
     group_instance_id: str | None
@@ -63,11 +63,11 @@ class ClassicMember(Struct, kw_only=True, eq=False):
     join_ticket: Hashable | None = None
     sync_ticket: Hashable | None = None
     is_new: bool = False
-    """Its first join is not answered yet, so it cannot send heartbeats: waiting and gone look the same."""
+    """Whether its first join is not answered yet. It cannot send heartbeats until then, so its session still runs."""
 
     @property
     def is_static(self) -> bool:
-        """Whether the member has an instance id, under which it may come back (KIP-345)."""
+        """Whether the member has an instance id, under which it may return (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
@@ -76,33 +76,33 @@ class ClassicMember(Struct, kw_only=True, eq=False):
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     def wait_to_join(self, ticket: Hashable | None) -> None:
-        """Answer this JoinGroup once all have joined; None: no request waits."""
+        """Keep the ticket of a JoinGroup until the join phase ends; None: no request waits."""
         self.join_ticket = ticket
 
     def wait_to_sync(self, ticket: Hashable) -> None:
-        """Answer this SyncGroup once the leader has assigned."""
+        """Keep the ticket of a SyncGroup until the leader has assigned."""
         self.sync_ticket = ticket
 
     def take_join_ticket(self) -> Hashable | None:
-        """Return the waiting JoinGroup, which the caller answers; None if there is none."""
+        """Remove and return the ticket of the waiting JoinGroup, for the caller to answer; None if there is none."""
         ticket, self.join_ticket = self.join_ticket, None
         return ticket
 
     def take_sync_ticket(self) -> Hashable | None:
-        """Return the waiting SyncGroup, which the caller answers; None if there is none."""
+        """Remove and return the ticket of the waiting SyncGroup, for the caller to answer; None if there is none."""
         ticket, self.sync_ticket = self.sync_ticket, None
         return ticket
 
     def has_joined(self) -> None:
-        """Expect heartbeats: the first join is answered."""
+        """Record that the first join is answered: heartbeats are due from now on."""
         self.is_new = False
 
     def set_timeouts(self, *, session_ms: int, rebalance_ms: int) -> None:
-        """Take the time-outs of the member's newest join."""
+        """Set the time-outs of the member's newest join."""
         self.session_timeout_ms, self.rebalance_timeout_ms = session_ms, rebalance_ms
 
-    def take_assignment_away(self) -> None:
-        """Forget the assignment: a rebalance has begun, or it could not be written."""
+    def clear_assignment(self) -> None:
+        """Drop the assignment: a rebalance has begun, or it could not be written."""
         self.assignment = b""
 
     @property
@@ -132,16 +132,16 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
     static_members: dict[str, str] = field(default_factory=dict)
     """Member ids by instance id."""
     pending_joins: set[str] = field(default_factory=set)
-    """Member ids that were handed out and with which no member has joined yet."""
+    """Member ids that were given out, and not used for a join yet."""
     pending_syncs: set[str] = field(default_factory=set)
     is_new_member_added: bool = False
     """Whether a member joined while the first rebalance was being prepared."""
     initial_delay_ms: tuple[int, int] | None = None
-    """In the first rebalance of an empty group: its current delay, and by how much it may be extended after that."""
+    """In the first rebalance of an empty group: its current delay, and the longest extension after that."""
     subscribed_topics: frozenset[str] | None = None
     """None: not known."""
     _common: set[str] | None = None
-    """The protocols that all members support; None: to be computed. Cached because thousands of members may join."""
+    """The protocols that all members support; None: not computed. Cached because thousands of members may join."""
     _metadata_bytes: int | None = None
     """As `_common`: the bytes of all members' metadata."""
 
@@ -168,7 +168,7 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         RebalanceInProgress.
         """
         if self.state is DEAD:
-            raise _gone(self.group_id)
+            raise _deleted_group(self.group_id)
         in_transaction = isinstance(request, TxnOffsetCommit)
         if request.generation_or_epoch < 0 and self.state is EMPTY:
             return
@@ -195,11 +195,11 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
     # The first rebalance of an empty group
 
     def begin_initial_delay(self, delay_ms: int) -> None:
-        """Wait for more members, by this delay at a time, until the rebalance timeout has passed."""
+        """Begin to wait for more members, for `delay_ms` at a time, at most for the rebalance timeout."""
         self.initial_delay_ms = delay_ms, max(self.rebalance_timeout_ms - delay_ms, 0)
 
     def extend_initial_delay(self, delay_ms: int) -> int | None:
-        """Return by how much to wait on, at most `delay_ms`: members have joined meanwhile. None: the delay is over."""
+        """Return the next delay, at most `delay_ms`, if members have joined meanwhile; None: the delay is over."""
         if self.initial_delay_ms is None or not self.is_new_member_added:
             return None
         before_ms, remaining_ms = self.initial_delay_ms
@@ -211,15 +211,15 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         return next_ms
 
     def end_initial_delay(self) -> None:
-        """Wait for no more members: the join phase has ended."""
+        """End the initial delay with the join phase."""
         self.initial_delay_ms, self.is_new_member_added = None, False
 
     def begin_with(self, protocol_type: str) -> None:
-        """Take the protocol type of the first member."""
+        """Set the protocol type of the first member."""
         self.protocol_type = protocol_type
 
     def note_new_member(self) -> None:
-        """Let the initial delay, if there is one, be extended."""
+        """Record a new member, which extends the initial delay if there is one."""
         self.is_new_member_added = self.initial_delay_ms is not None
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -245,7 +245,7 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
     def check_alive(self) -> None:
         """Raise CoordinatorNotAvailable if the group is dead, so that the client looks for its coordinator again."""
         if self.state is DEAD:
-            raise _gone(self.group_id)
+            raise _deleted_group(self.group_id)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
         """Raise UnknownMemberId, or FencedInstanceId if another member has taken the instance id."""
@@ -281,13 +281,13 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return whether a member with these protocols can join: all must have at least one protocol in common."""
-        if not self.members:  # empty, or all members left while its first rebalance was being prepared
+        """Return whether a member with these protocols can join: all members must share at least one protocol."""
+        if not self.members:  # empty, or all members left during the first join phase
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(dict(protocols))
 
     def metadata_bytes_with(self, member_id: str, protocols: Protocols) -> int:
-        """Return the bytes of all members' metadata once this member has these protocols."""
+        """Return the bytes of all members' metadata if this member has these protocols."""
         if self._metadata_bytes is None:
             self._metadata_bytes = sum(metadata_bytes(member.protocols) for member in self.members.values())
         before = self.members.get(member_id)
@@ -315,7 +315,7 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         self.state, self.state_timestamp_ms = next_state(self.state, event), now_ms
 
     def add(self, member: ClassicMember) -> None:
-        """Add a new member, which leads if there is no leader; its id is then no pending join any more."""
+        """Add a new member, and remove its pending join. The member leads if there is no leader."""
         if self._common is not None:
             self._common = self._common & member.protocol_names if self.members else None
         self._metadata_bytes = self.metadata_bytes_with(member.member_id, member.protocols)
@@ -347,7 +347,7 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         return member
 
     def replace_static(self, group_instance_id: str, new_id: str) -> ClassicMember:
-        """Give a static member a new id, and return the member; it keeps its place."""
+        """Give a static member a new id, and return the member, which keeps its place."""
         old_id = self.static_members[group_instance_id]
         member = self.members[old_id]
         member.member_id = new_id
@@ -359,7 +359,7 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Choose a leader that has joined, if the present one has not; return False if no member has joined."""
+        """Replace a leader that has not joined by a member that has; return False if no member has joined."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_ticket is not None:
@@ -413,11 +413,11 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         return CoordinatorRecord(GroupKey(group_id=self.group_id), value)
 
     def restore(self, value: GroupValue) -> None:
-        """Take the group's state from a record; members of the same generation keep what the record does not have."""
+        """Set the group's state from a record. Members of the same generation keep data that the record lacks."""
         if self.state is PREPARING_REBALANCE:
             return
         if value.generation != self.generation:
-            self.members = {}  # they are from an older record: since then they may have joined with other data
+            self.members = {}  # members of an older generation: they may have joined with other data since
         is_awaited = self.state is AWAITING_SYNC
         self.state = next_state(self.state, GroupEvent.ASSIGNED) if is_awaited else STABLE if value.members else EMPTY
         self.state_timestamp_ms = value.current_state_timestamp_ms
@@ -462,5 +462,5 @@ def _read_topics(metadata: bytes) -> Iterable[str]:
     return found["topics"] or ()
 
 
-def _gone(group_id: str) -> CoordinatorNotAvailable:
+def _deleted_group(group_id: str) -> CoordinatorNotAvailable:
     return CoordinatorNotAvailable(f"group {group_id!r} was deleted: look for its coordinator again")

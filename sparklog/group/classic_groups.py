@@ -6,22 +6,21 @@ A new generation forms in two phases:
             timeout among them. Then members that have not joined are removed (static members stay). A group that was
             empty waits group.initial.rebalance.delay.ms instead, and as long again if a member joined meanwhile, up to
             the rebalance timeout. All members get the new generation; the leader gets all members' metadata.
-    sync    members ask for their assignment and wait; the leader sends all assignments. They are written to the log,
-            and are sent to the members once they are committed. A member that has not synced within the rebalance
-            timeout is removed.
+    sync    members send SyncGroup and wait; the leader's request has all assignments. They are written to the log, and
+            sent to the members once they are committed. A member that has not synced within the rebalance timeout is
+            removed.
 
 - A member id is `<client id>-<uuid>`, for a static member `<instance id>-<uuid>`. A new dynamic member whose client
   knows KIP-394 first gets only its id (MEMBER_ID_REQUIRED), and joins again with it.
-- A member that is not heard of within its session timeout is removed. A member that waits for the coordinator counts
-  as heard of.
-- A returning static member keeps its place under a new id, and the old id is fenced. In a stable group this starts no
-  rebalance, unless it would change the protocol.
+- A member without a heartbeat within its session timeout is removed, unless it waits for the coordinator.
+- A returning static member gets a new member id and keeps its place; the old id is fenced. In a stable group this
+  starts no rebalance, unless it changes the protocol.
 - A refused request raises a KafkaError before anything has changed. Exception, as in Kafka: a join refused with
   GROUP_MAX_SIZE_REACHED because the group has too many members removes the member.
 
 Differs from Kafka: the metadata of a group's members may have at most 16 times message.max.bytes in all, or a join is
-refused with GROUP_MAX_SIZE_REACHED. Kafka keeps more, but cannot write the group then: its record must fit into one
-message, with the metadata of one protocol. A group is Stable as soon as the assignment is appended (replayed), not when
+refused with GROUP_MAX_SIZE_REACHED. Kafka accepts more, but then cannot write the group: its record, with the metadata
+of one protocol, must fit into one message. A group is Stable as soon as the assignment is appended (replayed), not when
 it is committed. Members get it at the same time as in Kafka, once it is committed.
 """
 
@@ -62,26 +61,26 @@ from sparklog.group.states import AWAITING_SYNC, DEAD, EMPTY, PREPARING_REBALANC
 from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, GroupValue
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a new member may wait for its first join to end; it cannot send heartbeats yet."""
+"""Session timeout of a new member during its first join, when it cannot send heartbeats yet."""
 
 
 class GroupCreation(NamedTuple):
-    """The first record of a group was written, or has failed."""
+    """Event: the first record of a group is committed, or has failed."""
 
     group_id: str
     replaced: Group | None
-    """The empty group of the new protocol that it replaced."""
+    """The empty consumer group that the group replaced."""
 
 
 class GroupAssignment(NamedTuple):
-    """The assignment of a generation was written, or has failed."""
+    """Event: the assignment of a generation is committed, or has failed."""
 
     group_id: str
     generation: int
 
 
 class StaticMemberReplacement(NamedTuple):
-    """The new id of a static member was written, or has failed."""
+    """Event: the new id of a static member is committed, or has failed."""
 
     group_id: str
     group_instance_id: str
@@ -94,7 +93,7 @@ WriteEvent = GroupCreation | GroupAssignment | StaticMemberReplacement
 class ClassicGroups:
     """The classic groups among the groups of one shard.
 
-    Methods for requests return the answer, and write to `work` what follows from the request.
+    Methods for requests return the answer, and write the records, timers and replies to `work`.
     """
 
     def __init__(self, groups: MutableMapping[str, Group], config: BrokerConfig, new_id: Callable[[], UUID]) -> None:
@@ -147,7 +146,7 @@ class ClassicGroups:
         member = group.members[request.member_id]
         self._phases.received_sync(group, member.member_id, work)
         if group.state is STABLE:
-            self._phases.heard_of(group, member, work)
+            self._phases.restart_session(group, member, work)
             return sync_response(group, member)
         if (abandoned := member.take_sync_ticket()) is not None:
             error = RebalanceInProgress(f"member {member.member_id!r} has asked again")
@@ -167,13 +166,13 @@ class ClassicGroups:
         group.check_alive()
         group.check_member(request.member_id, request.group_instance_id)
         group.check_generation(request.generation)
-        self._phases.heard_of(group, group.members[request.member_id], work)
+        self._phases.restart_session(group, group.members[request.member_id], work)
         if group.state is PREPARING_REBALANCE:
             return HeartbeatResponse(error=RebalanceInProgress(f"group {group.group_id!r} is being rebalanced"))
         return HeartbeatResponse()
 
     def leave(self, request: LeaveGroup, now_ms: int, work: Work) -> LeaveGroupResponse:
-        """Remove members, and start or end a rebalance for those who stay. Each member has an error of its own.
+        """Remove members, and start or continue a rebalance of the others. Each member has an error of its own.
 
         Raises InvalidGroupId, UnknownMemberId if there is no such group, or CoordinatorNotAvailable if it is dead.
         """
@@ -197,12 +196,12 @@ class ClassicGroups:
     def committed_by(self, group: ClassicGroup, member_id: str, work: Work) -> None:
         """Restart the session of a member that has committed offsets."""
         if member := group.members.get(member_id):
-            self._phases.heard_of(group, member, work)
+            self._phases.restart_session(group, member, work)
 
     # Joining
 
     def check_join(self, request: JoinGroup) -> None:
-        """Check a join, for groups of both protocols. Raises InvalidGroupId or InvalidSessionTimeout."""
+        """Check a JoinGroup, for groups of both protocols. Raises InvalidGroupId or InvalidSessionTimeout."""
         if not request.group_id:
             raise InvalidGroupId("the group id is empty")
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
@@ -224,7 +223,7 @@ class ClassicGroups:
             raise GroupMaxSizeReached(f"group {group.group_id!r} has {limit} members already")
 
     def _check_metadata(self, group: ClassicGroup, request: JoinGroup) -> None:
-        """Raise GroupMaxSizeReached if the members' metadata would not fit into many records."""
+        """Raise GroupMaxSizeReached if the members' metadata would exceed MOST_METADATA messages."""
         most = MOST_METADATA * self._config.topic_defaults.max_message_bytes
         member_id = group.static_members.get(request.group_instance_id or "", request.member_id)
         if group.metadata_bytes_with(member_id, request.protocols) > most:
@@ -260,7 +259,7 @@ class ClassicGroups:
         is_unchanged = list(member.protocols) == list(request.protocols)
         is_leader = group.leader == member_id
         if is_unchanged and (group.state is AWAITING_SYNC or (group.state is STABLE and not is_leader)):
-            return join_response(group, member)  # the answer was lost: the client joins again
+            return join_response(group, member)  # the answer was lost, and the client repeats its join
         self._update(group, member, request, ticket, work)
         self._phases.rebalance_or_complete(group, f"member {member_id} joins again", now_ms, work)
         return None
@@ -304,7 +303,7 @@ class ClassicGroups:
         self._phases.fence(group.members[old_id], instance_id, work)
         work.cancel_timer(ClassicTimer(SESSION, group.group_id, old_id))
         member = group.replace_static(instance_id, new_id)
-        self._phases.heard_of(group, member, work)
+        self._phases.restart_session(group, member, work)
         self._update(group, member, request, None, work)
         if group.state is not STABLE or group.choose_protocol() != group.protocol:
             member.wait_to_join(ticket)
@@ -314,7 +313,7 @@ class ClassicGroups:
         work.once_written(StaticMemberReplacement(group.group_id, instance_id, old_id))
         if request.supports_skipping_assignment:
             return join_response(group, member, skip_assignment=group.leader == new_id)
-        # Name the leader's old id, so that the returning member does not act as leader and assign anew.
+        # The answer names the leader's old id, so that the returning member does not assign anew as the leader.
         return join_response(group, member, leader=old_leader or "", with_members=False)
 
     # Leaving
@@ -343,26 +342,26 @@ class ClassicGroups:
         group.restore(value)
 
     def loaded(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
-        """Start the sessions of a group's members, now that all groups are read from the log."""
+        """Start the sessions of a group's members, after the whole log is replayed."""
         for member in group.members.values():
-            self._phases.heard_of(group, member, work)
+            self._phases.restart_session(group, member, work)
         if len(group.members) > self._config.group_max_size:
             self._phases.rebalance(group, "it has more than group.max.size members", now_ms, work)
 
-    def take_over(
+    def begin_after_downgrade(
         self, group_id: str, protocols: Mapping[str, Sequence[tuple[str, bytes]]], now_ms: int, work: Work
     ) -> None:
-        """Rebalance a group that was downgraded from the new protocol, so that its members join the next generation."""
+        """Rebalance a group that was downgraded from the consumer protocol: its members join the next generation."""
         group = self._find(group_id)
         if group is None or group.state is not STABLE:
             return
         for member in group.members.values():
             group.set_protocols(member, protocols.get(member.member_id, member.protocols))
-            self._phases.heard_of(group, member, work)
+            self._phases.restart_session(group, member, work)
         self._phases.rebalance(group, "it has become a classic group", now_ms, work)
 
     def timer_fired(self, timer: ClassicTimer, now_ms: int, work: Work) -> None:
-        """Carry out what is due for the group; nothing if it is gone."""
+        """Handle a timer of a group; do nothing if the group is gone."""
         group = self._find(timer.group_id)
         if group is None or group.state is DEAD:
             return
@@ -374,9 +373,9 @@ class ClassicGroups:
             self._phases.sync_timer_fired(group, now_ms, work)
 
     def written(self, event: WriteEvent, error: KafkaError | None, now_ms: int, work: Work) -> None:
-        """Answer the members that wait for the assignment, or undo what could not be written.
+        """Answer the members that wait for the assignment; after a failed write, undo the change.
 
-        error: why it could not be written; None: it is committed
+        error: of the write; None: the records are committed
         """
         group = self._find(event.group_id)
         if group is None:
@@ -391,7 +390,7 @@ class ClassicGroups:
             case StaticMemberReplacement(_, instance_id, old_id) if error is not None:
                 if instance_id in group.static_members:
                     work.cancel_timer(ClassicTimer(SESSION, group.group_id, group.static_members[instance_id]))
-                    self._phases.heard_of(group, group.replace_static(instance_id, old_id), work)
+                    self._phases.restart_session(group, group.replace_static(instance_id, old_id), work)
             case GroupCreation(_, replaced) if error is not None:
                 for member_id in [*group.members, *group.pending_joins]:
                     self._phases.remove(group, member_id, work)

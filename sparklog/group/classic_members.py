@@ -1,12 +1,12 @@
-"""Members of the classic protocol in a group of the new protocol, while the group is being migrated (KIP-848).
+"""Members of the classic protocol in a consumer group, while the group is being migrated (KIP-848).
 
-The coordinator assigns, so no member waits for another. JoinGroup serves as the member's heartbeat with its
-subscription, and is answered at once, with the member's epoch as the generation; there is no leader. SyncGroup returns
-the member's assignment. Heartbeat only tells the member to join again, if one of these is true:
+The coordinator assigns, so no member waits for another. JoinGroup acts as a heartbeat with a subscription, and is
+answered at once, with the member's epoch as the generation; there is no leader. SyncGroup returns the member's
+assignment. Heartbeat asks the member to join again, if one of these is true:
 
     - there is a newer target than the member's, or there will be one when it joins
-    - the member has partitions to give up; its next join confirms that it has
-    - partitions that it waited for are free
+    - the member has partitions to give up; its next join confirms that it has given them up
+    - partitions that it waits for are free
 
 A member that has to join again must do so within its rebalance timeout, and must sync within the same time after the
 join. Otherwise it is removed.
@@ -51,7 +51,7 @@ from sparklog.group.topic_pattern import TopicMatches
 
 
 class ClassicMembers:
-    """Decides classic requests to groups of the new protocol that have members. A refused request raises KafkaError."""
+    """Decides classic requests to consumer groups that have members. A refused request raises KafkaError."""
 
     def __init__(self, heartbeats: ConsumerHeartbeats, config: BrokerConfig, new_id: Callable[[], UUID]) -> None:
         self._heartbeats = heartbeats
@@ -59,7 +59,7 @@ class ClassicMembers:
         self._new_id = new_id
 
     def join(self, edit: GroupEdit, request: JoinGroup, now_ms: int, matches: TopicMatches) -> JoinGroupResponse:
-        """Take the join as a heartbeat with a subscription, and answer at once; see above."""
+        """Handle the join as a heartbeat with a subscription, and answer at once."""
         group, is_new = edit.group, request.member_id == NO_MEMBER
         self._check_join(group, request)
         subscription = _subscription(request)
@@ -111,7 +111,7 @@ class ClassicMembers:
                 error=RebalanceInProgress(f"group {group.group_id!r} is in epoch {group.epoch} by now")
             )
         work.cancel_timer(SyncTimer(group.group_id, member.member_id))
-        self._heard_of(group, member, work)
+        self._restart_session(group, member, work)
         assignment = Assignment(partitions=self._heartbeats.names_of(member.assigned))
         return SyncGroupResponse(
             protocol_type=PROTOCOL_TYPE, protocol=protocol, assignment=write_assignment(assignment)
@@ -120,7 +120,7 @@ class ClassicMembers:
     def heartbeat(self, group: ConsumerGroup, request: Heartbeat, now_ms: int, work: Work) -> HeartbeatResponse:
         """Answer a heartbeat: RebalanceInProgress in the answer if the member must join again."""
         member = self._find(group, request.member_id, request.group_instance_id, request.generation)
-        self._heard_of(group, member, work)
+        self._restart_session(group, member, work)
         if (
             self._is_behind(group, member, now_ms)
             or member.state is MemberState.UNREVOKED_PARTITIONS
@@ -177,11 +177,11 @@ class ClassicMembers:
         return member
 
     def _is_behind(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> bool:
-        """Whether there is a newer target for the member, or there will be one when it joins again."""
+        """Return whether there is a newer target for the member, or there will be one when it joins again."""
         return member.member_epoch < group.target_epoch or self._heartbeats.is_assignment_due(group, now_ms)
 
     @staticmethod
-    def _heard_of(group: ConsumerGroup, member: ConsumerMember, work: Work) -> None:
+    def _restart_session(group: ConsumerGroup, member: ConsumerMember, work: Work) -> None:
         if member.classic is not None:
             work.set_timer(SessionTimer(group.group_id, member.member_id), member.classic.session_timeout_ms)
 
@@ -193,7 +193,7 @@ class ClassicMembers:
 
 
 def _subscription(request: JoinGroup) -> Subscription:
-    """Return the subscription in the member's preferred protocol; the others are for a leader, and there is none."""
+    """Return the subscription in the member's preferred protocol; the others would be for a leader's choice."""
     try:
         return read_subscription(request.protocols[0][1])
     except ValueError as error:
@@ -201,13 +201,13 @@ def _subscription(request: JoinGroup) -> Subscription:
 
 
 def _is_waiting(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a partition of the member's target still belongs to another member."""
+    """Return whether a partition of the member's target still belongs to another member."""
     target = flatten(group.target.get(member.member_id, {}))
     return any(partition not in member.assigned and group.is_assigned(partition) for partition in target)
 
 
 def _leaving(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerMember:
-    """Return the leaving classic member. Members of the new protocol are unknown here: they leave by heartbeat."""
+    """Return the leaving classic member. Raises UnknownMemberId for consumer members: they leave by heartbeat."""
     if leaving.group_instance_id is None:
         member = group.get(leaving.member_id)
     elif leaving.member_id != NO_MEMBER:

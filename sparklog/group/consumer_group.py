@@ -1,9 +1,9 @@
-"""A group of the new protocol (KIP-848): its state, changed by `replay` alone.
+"""A group of the consumer protocol (KIP-848): its state, changed by `replay` alone.
 
 There are three kinds of epochs. The group epoch rises with every change that requires a new assignment: a member joins
 or leaves, a subscription changes, or a topic that the group reads is created, grows or is deleted. The target
 assignment has the group epoch that it was made for. A member's epoch is that of the last target for which it has given
-up its partitions. So the group is
+up its partitions. The group's states are
 
     Empty         without members
     Assigning     the target assignment is older than the group epoch
@@ -11,10 +11,10 @@ up its partitions. So the group is
     Stable        all members have reached it
 
 As in Kafka, the group epoch starts at 1, and the first member makes it 2. Not in the log: the version of the cluster's
-topics that the group was last compared with, and the members that have been told to join again.
+topics that the group was last compared with, and the members that must join again.
 
-Differs from Kafka: the metadata hash is another function of the same data (Kafka's is XXH3). So a group that Kafka has
-written is assigned once more when its first member joins; no partition moves.
+Differs from Kafka: the metadata hash is another function of the same data (Kafka's is XXH3). A group that Kafka has
+written gets a new target when its first member joins; no partition moves.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ ConsumerKey = (
 
 
 class ConsumerGroup:
-    """One group. Its values are never changed, only replaced, so a copy shares them. Implements Group."""
+    """One group. Its values are immutable, so a copy shares them. Implements Group."""
 
     def __init__(self, group_id: str, topics: TopicsImage) -> None:
         self.group_id = group_id
@@ -84,26 +84,26 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self._name_counts: Counter[str] = Counter()
         self._regex_counts: Counter[str] = Counter()
-        """Number of members that are subscribed to each topic name and regular expression. Kept up to date: counting at
-        each join would be quadratic in the members."""
+        """Number of members that are subscribed to each topic name and regular expression. Counted with each change: to
+        count at each join would take time by the square of the members."""
         self.names_bytes = 0
-        """Size of all names of topics to which members are subscribed, once for each member."""
+        """Sum of the lengths of all members' subscribed topic names."""
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
         self.target: dict[str, Partitions] = {}
         self.owners: dict[IdPartition, str] = {}
-        """The member id that has each partition, assigned or revoking."""
+        """For each partition, the id of the member that has it, assigned or revoking."""
         self.regexes: dict[str, RegexValue] = {}
         """The topics that match each regular expression."""
         self.rejoining: set[str] = set()
-        """Members of the classic protocol that have been told to join again; a copy shares this set."""
+        """Members of the classic protocol that must join again; a copy shares this set."""
         self.compared_with = -1
-        """The version of the topics with which the hash and the regular expressions were last compared."""
+        """Version of the topics at the last comparison with the hash and the regular expressions."""
         self.matched_with: dict[str, int] = {}
-        """The version of the topics with which each regular expression was last matched."""
+        """Version of the topics at the last match of each regular expression."""
 
     def compare_with(self, version: int) -> None:
-        """Note that the hash and the regular expressions agree with this version of the topics."""
+        """Record that the hash and the regular expressions agree with this version of the topics."""
         self.compared_with = version
 
     def copy(self) -> ConsumerGroup:
@@ -178,7 +178,7 @@ class ConsumerGroup:
             raise kind(f"epoch {request.generation_or_epoch}: the member is in {member.member_epoch}")
 
     def _had_by(self, member: ConsumerMember, offset: OffsetToCommit, epoch: int) -> bool:
-        """Whether the member has had the partition since that epoch or longer, so that the older epoch does no harm."""
+        """Return whether the member has had the partition since `epoch` or longer: then a commit with it is valid."""
         topic = self.topics.find(offset.partition.topic)
         key = (topic.topic_id, offset.partition.partition) if topic else None
         since = member.assigned.get(key, member.revoking.get(key)) if key else None
@@ -244,7 +244,7 @@ class ConsumerGroup:
         return member
 
     def is_assigned(self, partition: IdPartition) -> bool:
-        """Return whether a member has the partition, or has not confirmed yet that it gave it up."""
+        """Return whether a member has the partition, or has not confirmed yet that it has given it up."""
         return partition in self.owners
 
     def subscription(self, member: ConsumerMember) -> dict[UUID, int]:
@@ -257,7 +257,7 @@ class ConsumerGroup:
         return set(self._name_counts).union(*(found.topics for found in self.regexes.values()))
 
     def hash_topics(self) -> int:
-        """Return a digest of the names, ids and partition counts of the topics that the group reads; 0 if none."""
+        """Return a hash of the names, ids and partition counts of the topics that the group reads; 0 without topics."""
         digest = hashlib.blake2b(digest_size=8)
         found = [topic for name in sorted(self.subscribed_names()) if (topic := self.topics.find(name))]
         for topic in found:
@@ -280,7 +280,7 @@ class ConsumerGroup:
     # Replay
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Apply a record of this group. The caller handles a ConsumerGroup tombstone, by dropping the group."""
+        """Apply a record of this group, except the ConsumerGroup tombstone, for which the caller drops the group."""
         match record.key:
             case ConsumerGroupKey():
                 if isinstance(record.value, ConsumerGroupValue):
@@ -338,7 +338,7 @@ class ConsumerGroup:
         self.owners.update(dict.fromkeys(_all(member), member.member_id))
 
     def _count(self, member: ConsumerMember, by: int) -> None:
-        """Count a member's subscription, or no longer (`by` -1)."""
+        """Add a member's subscription to the counts (`by` 1), or remove it (-1)."""
         names, regex = member.subscribed_topic_names, member.subscribed_topic_regex
         self.names_bytes += by * sum(map(len, names))
         for counts, keys in ((self._name_counts, names), (self._regex_counts, (regex,) if regex else ())):
@@ -364,12 +364,11 @@ def _all(member: ConsumerMember) -> Iterator[IdPartition]:
 
 
 class GroupEdit:
-    """A group being edited. `group` is the original until the first record, then a copy with all records replayed.
+    """A group during a decision. `group` is the original until the first record, then a copy with all records replayed.
 
-    A decision about a group of the new protocol has several steps, each of which builds on the one before: a member's
-    new subscription leads to a new epoch, the epoch to a new target, the target to a new assignment. A step writes its
-    records here. They go to the draft, and are replayed into a copy of the group by the same `replay` that later
-    changes the group itself.
+    A decision about a consumer group has several steps, each of which builds on the one before: a member's new
+    subscription leads to a new epoch, the epoch to a new target, the target to a new assignment. `write` adds a step's
+    record to the draft, and replays it into the copy by the same `replay` that later changes the group itself.
     """
 
     def __init__(self, group: ConsumerGroup, draft: Work) -> None:

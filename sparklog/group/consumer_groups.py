@@ -1,7 +1,7 @@
-"""The groups of the new protocol in one shard: finds a request's group, and creates, upgrades or downgrades groups.
+"""The consumer groups (KIP-848) of one shard: finds a request's group, and creates, upgrades or downgrades groups.
 
-A group is created with its first member. It replaces a classic group of the same id that has no members. A classic
-group with members is upgraded, if that is allowed (`migration.py`).
+A group is created with its first member. It replaces a classic group of the same id without members. A classic group
+with members is upgraded, if that is allowed (`migration.py`).
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerGroups:
-    """The new-protocol groups of one shard. A refused request raises a KafkaError before anything has changed.
+    """The consumer groups of one shard. A refused request raises a KafkaError before anything has changed.
 
-    Methods for requests return the answer, and write to `work` what follows from the request.
+    Methods for requests return the answer, and write the records and timers to `work`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ConsumerGroups:
     # Requests
 
     def to_match(self, group_id: str, text: str | None) -> list[str]:
-        """Return the regular expressions to match before the group decides a request with the expression `text`."""
+        """Return the regular expressions to match before a request with the expression `text` is decided."""
         group, version = self.find(group_id), self._topics.version
         texts = {text} if text else set()
         if group is None:
@@ -97,7 +97,7 @@ class ConsumerGroups:
     def heartbeat(
         self, request: ConsumerGroupHeartbeat, now_ms: int, matches: TopicMatches, work: Work
     ) -> ConsumerGroupHeartbeatResponse:
-        """Decide a heartbeat: of a member that joins, stays or leaves. A group is created with its first member."""
+        """Decide the heartbeat of a member that joins, stays or leaves. A group is created with its first member."""
         self.heartbeats.check(request)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             group = self.get(request.group_id)
@@ -116,10 +116,7 @@ class ConsumerGroups:
     def join(
         self, group: ConsumerGroup, request: JoinGroup, now_ms: int, matches: TopicMatches, work: Work
     ) -> JoinGroupResponse:
-        """Decide a classic member's JoinGroup; `sync`, `classic_heartbeat` and `leave` are for classic members, too.
-
-        Return the answer. The group may become a classic one by it.
-        """
+        """Decide a classic member's JoinGroup, which may downgrade the group to a classic one."""
         edit = GroupEdit(group, work)
         response = self._classic.join(edit, request, now_ms, matches)
         if response.error is None and can_downgrade(edit.group, (), self._config):
@@ -142,7 +139,7 @@ class ConsumerGroups:
         return LeaveGroupResponse(members=left)
 
     def describe(self, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
-        """Return what members and operators may see of the groups; a group that cannot be described has an error."""
+        """Return descriptions of the groups; a group that cannot be described has an error."""
         return ConsumerGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
 
     def _describe(self, group_id: str) -> DescribedConsumerGroup:
@@ -222,12 +219,12 @@ class ConsumerGroups:
             group.replay(record)
 
     def loaded(self, group: ConsumerGroup, work: Work) -> None:
-        """Start the sessions of a group's members, now that all groups are read from the log."""
-        group.matched_with.clear()  # the versions in the log are those of another broker's topics
+        """Start the sessions of a group's members, after the whole log is replayed."""
+        group.matched_with.clear()  # the versions in the log are those of another broker's metadata
         for member in group.members.values():
-            self._watch(group, member, work)
+            self._start_timers(group, member, work)
 
-    def _watch(self, group: ConsumerGroup, member: ConsumerMember, work: Work) -> None:
+    def _start_timers(self, group: ConsumerGroup, member: ConsumerMember, work: Work) -> None:
         session_ms = self._config.group_consumer_session_timeout_ms
         if member.classic is not None:
             session_ms = member.classic.session_timeout_ms
@@ -236,16 +233,16 @@ class ConsumerGroups:
             work.set_timer(RevocationTimer(group.group_id, member.member_id), member.rebalance_timeout_ms)
 
     def timer_fired(self, timer: ConsumerTimer, now_ms: int, work: Work) -> None:
-        """Carry out what is due for the group or its member; nothing if it is gone."""
+        """Handle a timer of a group or a member; do nothing if it is gone."""
         group = self.find(timer.group_id)
         if group is None:
             return
         if isinstance(timer, AssignTimer):
             self.heartbeats.update_target(GroupEdit(group, work), now_ms)
         elif member := group.members.get(timer.member_id):
-            self._too_late(group, member, timer, now_ms, work)
+            self._remove_late(group, member, timer, now_ms, work)
 
-    def _too_late(
+    def _remove_late(
         self, group: ConsumerGroup, member: ConsumerMember, timer: MemberTimer, now_ms: int, work: Work
     ) -> None:
         if isinstance(timer, RevocationTimer) and not member.revoking:
@@ -254,7 +251,7 @@ class ConsumerGroups:
         self.remove(group, [member.member_id], now_ms, work)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str], now_ms: int, work: Work) -> None:
-        """Remove members; if only classic members are left, downgrade the group (if allowed)."""
+        """Remove members. If only classic members are left, downgrade the group, if that is allowed."""
         if can_downgrade(group, member_ids, self._config):
             downgrade(group, member_ids, self.heartbeats, now_ms, work)
             logger.info("group %s: goes back to the classic protocol", group.group_id)

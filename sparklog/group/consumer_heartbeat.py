@@ -1,31 +1,35 @@
-"""ConsumerGroupHeartbeat (key 68): the one request by which a member of the new protocol takes part in its group.
+"""ConsumerGroupHeartbeat (key 68): the one request with which a consumer takes part in its group (KIP-848).
 
-A heartbeat goes through these steps. A step may find nothing to do; if none does, the heartbeat writes nothing:
+A heartbeat goes through these steps. A heartbeat that changes nothing writes no records:
 
     1. find the member, or create it (epoch 0), or let it replace the static member with its instance id
     2. take the member's description from the request: a ConsumerMember record
     3. match regular expressions with the topics: Regex records
     4. raise the group epoch, if a subscription or a topic that is read has changed: a ConsumerGroup record
-    5. let the assignor make a target for the new epoch: Target records for members whose target differs, and a
-       TargetEpoch. This happens at most every group.consumer.assignment.interval.ms, so that the start of a thousand
-       members does not cause a thousand assignments. Until then the previous target holds (KIP-1263)
+    5. call the assignor for the new epoch's target: Target records for members whose target differs, and a TargetEpoch.
+       This happens at most every group.consumer.assignment.interval.ms, so that the start of a thousand members does
+       not cause a thousand assignments. Until then the previous target holds (KIP-1263)
     6. move the member one step towards its target (`Reconciliation` in consumer_member.py): a Current record
 
 With epoch -1 a member leaves. With -2 a static member leaves temporarily: it keeps its partitions until its session
 ends. A member is removed if its session ends, or if it does not give up partitions within its own rebalance timeout.
 Then the group epoch rises, and the next heartbeat of any member makes the new target.
 
-A member may send its present epoch. It may send the previous one if it owns only partitions that it has now: then the
-answer with the new epoch was lost. Any other epoch is fenced, and the member starts again with epoch 0.
+A member sends its present epoch, or the previous one if it owns only partitions that it has now: then the answer with
+the new epoch was lost. Any other epoch is fenced, and the member starts again with epoch 0.
 
 Regular expressions are matched with the topics before a heartbeat is decided, in slices (`topic_pattern.match`). An
 expression is matched again only after the topics have changed.
 
-Differs from Kafka: regular expressions are resolved before the answer to the heartbeat that sends them, not after it;
-one that does not fit into 64 KiB is refused (INVALID_REGULAR_EXPRESSION). The names of topics to which the members of a
-group subscribe may have at most 16 times message.max.bytes in all, as in classic groups. Topics are compared in the
-first heartbeat after any of them has changed. A static member that joins twice with the same member id, because the
-first answer was lost, may join again; Kafka refuses it with UNRELEASED_INSTANCE_ID.
+Differs from Kafka:
+
+- Regular expressions are matched before the answer to the heartbeat that sends them, not after it. An expression of
+  more than 64 KiB is refused (INVALID_REGULAR_EXPRESSION).
+- The topic names in the subscriptions of a group may have at most 16 times message.max.bytes in all, as the metadata of
+  classic groups.
+- Topics are compared in the first heartbeat after a change of any topic.
+- A static member may repeat a join with the same member id, as the first answer may be lost; Kafka refuses it with
+  UNRELEASED_INSTANCE_ID.
 """
 
 from __future__ import annotations
@@ -84,21 +88,21 @@ class SessionTimer(Struct, frozen=True):
 
 
 class RevocationTimer(Struct, frozen=True):
-    """Key of the timer within which a member must give up partitions."""
+    """Key of the timer that limits the time in which a member gives up partitions."""
 
     group_id: str
     member_id: str
 
 
 class RejoinTimer(Struct, frozen=True):
-    """Key of the timer within which a member of the classic protocol must join again."""
+    """Key of the timer that limits the time in which a classic member joins again."""
 
     group_id: str
     member_id: str
 
 
 class SyncTimer(Struct, frozen=True):
-    """Key of the timer within which a member of the classic protocol must sync after its join."""
+    """Key of the timer that limits the time in which a classic member syncs after its join."""
 
     group_id: str
     member_id: str
@@ -108,13 +112,13 @@ MemberTimer = SessionTimer | RevocationTimer | RejoinTimer | SyncTimer
 
 
 class AssignTimer(Struct, frozen=True):
-    """Key of the timer of a group whose next assignment is delayed."""
+    """Key of the timer that makes a group's delayed assignment."""
 
     group_id: str
 
 
 class ConsumerHeartbeats:
-    """Decides heartbeats, for one group at a time. A refused request raises KafkaError; drop its draft then."""
+    """Decides heartbeats, for one group at a time. A refused request raises KafkaError; the caller drops its draft."""
 
     def __init__(self, config: BrokerConfig, topics: TopicsImage, new_member_id: Callable[[], str]) -> None:
         self._config = config
@@ -154,8 +158,7 @@ class ConsumerHeartbeats:
     ) -> ConsumerGroupHeartbeatResponse:
         """Carry out steps 1 to 6 for a member that does not leave, and return the answer.
 
-        The answer has the assignment only if the member needs it: it joins, has sent its whole state, or the assignment
-        is another one.
+        The answer has the assignment if the member joins or has sent its full state, or if the assignment has changed.
         """
         group_id, group = edit.group.group_id, edit.group
         if len(group.members) >= self._config.group_consumer_max_size and request.member_id not in group.members:
@@ -185,7 +188,7 @@ class ConsumerHeartbeats:
     def go_away(edit: GroupEdit, member: ConsumerMember) -> None:
         """Let a static member leave temporarily (epoch -2): it keeps its place until it returns or its session ends.
 
-        It has stopped reading, so the partitions that it had to give up are free at once.
+        The member has stopped reading, so the partitions that it had to give up are free at once.
         """
         away = replace(member, member_epoch=LEAVE_STATIC_EPOCH, revoking={})
         edit.draft.cancel_timer(RevocationTimer(edit.group.group_id, member.member_id))
@@ -195,7 +198,7 @@ class ConsumerHeartbeats:
 
     @staticmethod
     def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerMember:
-        """Return the member that a heartbeat takes out of the group.
+        """Return the member that leaves with this heartbeat.
 
         Raises UnknownMemberId, or FencedInstanceId if another member has its instance id.
         """
@@ -238,9 +241,9 @@ class ConsumerHeartbeats:
         return self.replace_static(edit, existing, member_id)
 
     def replace_static(self, edit: GroupEdit, existing: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Return a new member that takes over a static one's instance id, subscription, target and partitions.
+        """Write records that replace `existing` by a member with another id, and return that member.
 
-        The records that put it in the place of `existing` are in the draft.
+        The new member has the instance id, subscription, target and partitions of `existing`.
         """
         group_id, target = edit.group.group_id, edit.group.target.get(existing.member_id, {})
         member = replace(existing, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
@@ -266,7 +269,7 @@ class ConsumerHeartbeats:
     ) -> bool:
         """Write the member's description, and a new group epoch if needed; return whether its subscription changed.
 
-        The epoch rises if the member is new, its subscription has changed, or the topics that the group reads have.
+        The epoch rises if the member is new, or if its subscription or the topics that the group reads have changed.
         """
         regex_changed = before.subscribed_topic_regex != member.subscribed_topic_regex
         if regex_changed and member.subscribed_topic_regex:
@@ -290,7 +293,7 @@ class ConsumerHeartbeats:
         return changed
 
     def _check_names(self, edit: GroupEdit) -> None:
-        """Raise GroupMaxSizeReached if the members' subscriptions have become larger than a group's may be."""
+        """Raise GroupMaxSizeReached if the members' subscriptions have grown beyond the limit."""
         most = MOST_METADATA * self._config.topic_defaults.max_message_bytes
         if edit.group.names_bytes > max(most, edit.base.names_bytes):
             raise GroupMaxSizeReached(
@@ -307,7 +310,7 @@ class ConsumerHeartbeats:
     def _resolve(edit: GroupEdit, matches: TopicMatches, now_ms: int) -> bool:
         """Write the matches of the group's regular expressions; return whether one matches other topics than before.
 
-        An expression without matches keeps its topics: a later heartbeat has them.
+        An expression that is not in `matches` keeps its topics: a later heartbeat matches it.
         """
         changed = False
         for text in sorted(edit.group.regex_counts().keys() & matches.topics.keys()):
@@ -323,7 +326,7 @@ class ConsumerHeartbeats:
     # Step 5
 
     def update_target(self, edit: GroupEdit, now_ms: int) -> None:
-        """Make a new target if the group epoch is ahead of it; set a timer if it is too early for that."""
+        """Make a new target if the group epoch is ahead of the present one; set a timer if it is too early."""
         group = edit.group
         if self.is_assignment_due(group, now_ms):
             self._assign(edit, now_ms)
@@ -332,9 +335,9 @@ class ConsumerHeartbeats:
             edit.draft.set_timer(AssignTimer(group.group_id), due_ms - now_ms)
 
     def is_assignment_due(self, group: ConsumerGroup, now_ms: int) -> bool:
-        """Return whether the group needs a new target and may have it now.
+        """Return whether the group needs a new target, and the interval since the last one has passed.
 
-        A last target that was made in the future delays nothing.
+        A last target with a time in the future does not delay the next one.
         """
         since_ms = now_ms - group.assigned_at_ms
         is_too_early = 0 <= since_ms < self._config.group_consumer_assignment_interval_ms
@@ -375,7 +378,7 @@ class ConsumerHeartbeats:
     ) -> ConsumerMember:
         """Move a member one step towards its target (step 6), and return it.
 
-        owned: the partitions that it says it has; None: it does not say
+        owned: the partitions that the member reports as owned; None: not reported
         """
         group = edit.group
         before = group.members[member_id]

@@ -1,7 +1,7 @@
-"""A member of a group of the new protocol: its description and its partitions.
+"""A member of a consumer group (KIP-848): its description and its partitions.
 
-The description is in the member's ConsumerMember record, the partitions are in its Current record. The records are
-independent, so each is replayed into the member separately.
+The member's ConsumerMember record has the description, its Current record the partitions. The records are independent:
+each is replayed into the member separately.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LEAVE_STATIC_EPOCH = -2
 IdPartition = tuple[UUID, int]
 """A partition by its topic's id: a recreated topic is a different topic."""
 Assigned = Mapping[IdPartition, int]
-"""Partitions, each with the epoch in which the member got it."""
+"""Partitions, each with the member epoch of its assignment."""
 
 
 class MemberState(IntEnum):
-    """How far a member's partitions match its target; the numbers are those in the Current record."""
+    """The state of a member's reconciliation with its target; numbered as in the Current record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -43,7 +43,7 @@ class MemberState(IntEnum):
     UNRELEASED_PARTITIONS = 2
     """Other members still have partitions that the member is to get."""
     UNKNOWN = 127
-    """A number that a later version of Kafka has written."""
+    """Another number, which a later version of Kafka has written."""
 
 
 class ConsumerMember(Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class ConsumerMember(Struct, frozen=True, kw_only=True):
     """Partitions that the member has to give up and has not yet reported as given up."""
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        """Return whether the member has reached the target of this epoch: it has its partitions, and no others."""
+        """Return whether the member has exactly the partitions of this epoch's target."""
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
     def to_member_value(self) -> ConsumerMemberValue:
@@ -97,7 +97,7 @@ class ConsumerMember(Struct, frozen=True, kw_only=True):
         )
 
     def with_member_value(self, value: ConsumerMemberValue) -> ConsumerMember:
-        """Return the member with what a ConsumerMember record says."""
+        """Return the member with the description of a ConsumerMember record."""
         return structs.replace(
             self,
             instance_id=value.instance_id,
@@ -112,7 +112,7 @@ class ConsumerMember(Struct, frozen=True, kw_only=True):
         )
 
     def with_current_value(self, value: CurrentAssignmentValue) -> ConsumerMember:
-        """Return the member with what a Current record says; a state that is not known is UNKNOWN."""
+        """Return the member with the partitions and state of a Current record; unknown states become UNKNOWN."""
         known = value.state in MemberState.__members__.values()
         return structs.replace(
             self,
@@ -175,7 +175,7 @@ def _write_assigned(assigned: Assigned) -> list[AssignedPartitions]:
 
 
 def _read_assigned(written: Sequence[AssignedPartitions], member_epoch: int) -> dict[IdPartition, int]:
-    """Read assigned partitions. Kafka before 4.2 wrote no epochs for them: the member's own epoch is safe."""
+    """Return the assigned partitions. Kafka before 4.2 wrote no epochs for them: then they have the member's."""
     found: dict[IdPartition, int] = {}
     for item in written:
         epochs = item.assignment_epochs or [member_epoch] * len(item.partitions)
@@ -186,15 +186,15 @@ def _read_assigned(written: Sequence[AssignedPartitions], member_epoch: int) -> 
 
 
 class Reconciliation(Struct, frozen=True, kw_only=True):
-    """One step of a member towards its target: the partitions that it keeps, must give up, and gets now.
+    """One step of a member towards its target: the partitions that it keeps, has to give up, and gets now.
 
         STABLE                 if the target has a newer epoch, the member takes the next step
         UNREVOKED_PARTITIONS   the member stays at its old epoch until it no longer reports the partitions to give up
         UNRELEASED_PARTITIONS  the member is at the target's epoch, and gets partitions as other members release them
 
     A partition is released when its member's Current record no longer lists it, neither as assigned nor as revoking.
-    Only then does another member get it, so two members never have the same partition. If a member does not report what
-    it owns (None), it has given up nothing.
+    Another member gets it only then, so two members never have the same partition. A member that does not report its
+    owned partitions (None) has given up none.
 
     As org.apache.kafka.coordinator.group.modern.consumer.CurrentAssignmentBuilder.
     """
@@ -202,9 +202,9 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
     target_epoch: int
     target: Collection[IdPartition]
     subscribed: Collection[UUID]
-    """The topics that the member is subscribed to now; it gets no partitions of others, even if the target has them."""
+    """The member's subscribed topics: it gets no partitions of other topics, even if the target has them."""
     is_assigned: Callable[[IdPartition], bool]
-    """Whether any member has the partition, assigned or revoking."""
+    """Returns whether any member has the partition, assigned or revoking."""
     owned: Collection[IdPartition] | None
     """Partitions that the member reports as owned; None: not reported."""
     subscription_changed: bool
@@ -227,10 +227,10 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
         given_up = {partition: epoch for partition, epoch in member.assigned.items() if partition not in target}
         if given_up and self._still_owns(given_up):
             return _at(member, member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, given_up)
-        wanted = target - kept.keys()
+        missing = target - kept.keys()
         # Partitions that the member itself is revoking count as free: only one member has a partition at a time.
-        unreleased = {p for p in wanted if self.is_assigned(p) and p not in member.revoking and p not in given_up}
-        kept.update((partition, self.target_epoch) for partition in sorted(wanted - unreleased))
+        unreleased = {p for p in missing if self.is_assigned(p) and p not in member.revoking and p not in given_up}
+        kept.update((partition, self.target_epoch) for partition in sorted(missing - unreleased))
         state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
         return _at(member, self.target_epoch, state, kept, {})
 

@@ -1,8 +1,8 @@
 """The group coordinator of one broker: finds the shard of each group and passes requests to it.
 
-The groups of a partition of `__consumer_offsets` are served by its leader (coordinator/partitions.py).
+The leader of a partition of `__consumer_offsets` serves the partition's groups (coordinator/partitions.py).
 
-Each method is one API. An error of a group is in its response; no KafkaError is raised.
+Most methods are one API each. The error of a group is in its response; no KafkaError is raised.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
 SLICE_SIZE = 1_000
-"""Number of groups that are listed, or of offsets that are copied together: a few milliseconds of work."""
+"""Groups that are listed, or offsets that are copied, in one slice: a few milliseconds of work."""
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
 Runtime = CoordinatorRuntime[GroupShard]
@@ -84,12 +84,12 @@ logger = logging.getLogger(__name__)
 
 
 class GroupProgress(NamedTuple):
-    """What a group has consumed."""
+    """The progress of one group."""
 
     group_id: str
     members: int
     offsets: Mapping[TopicPartition, OffsetValue]
-    """The committed offsets, also those of topics that do not exist any more."""
+    """The committed offsets, including those of deleted topics."""
 
 
 class GroupRequest(Protocol[Response_co]):
@@ -117,10 +117,8 @@ class GroupCoordinator:
         call_later: CallLater | None = None,
         on_generation: Callable[[Generation], None] = lambda _: None,
     ) -> None:
-        """Take the dependencies.
-
-        `create_offsets_topic` returns once the topic exists, whether it created it or not; raises KafkaError.
-        `on_generation` is called for each generation that begins here, once it is committed.
+        """create_offsets_topic: returns once the topic exists; raises KafkaError. on_generation: called for each
+        generation that begins here, once it is committed.
         """
         self._config = config
         self._clock = clock
@@ -144,7 +142,7 @@ class GroupCoordinator:
         )
 
     def stop(self) -> None:
-        """Answer all waiting requests, stop all timers, and refuse further requests: the broker is stopping."""
+        """Answer all waiting requests, stop all timers, and refuse further requests."""
         for task in self._forgetting:
             task.cancel()
         self.partitions.stop()
@@ -162,11 +160,11 @@ class GroupCoordinator:
         )  # fmt: skip
         call_later = self._call_later or asyncio.get_running_loop().call_later
 
-        def tell(decision: Decision[CoordinatorRecord, Any]) -> None:
+        def report_generations(decision: Decision[CoordinatorRecord, Any]) -> None:
             for begun in generations(decision.records, shard.groups):
                 self._on_generation(begun)
 
-        return CoordinatorRuntime(shard, log, self._clock, call_later, tell)
+        return CoordinatorRuntime(shard, log, self._clock, call_later, report_generations)
 
     async def _begin(self, runtime: Runtime) -> None:
         shard = runtime.shard
@@ -181,10 +179,9 @@ class GroupCoordinator:
         await self._slices.each(in_parts(tuple(shard.groups), weigh, MOST_REMOVED), begin_some)
 
     def partition_for(self, group_id: str) -> int:
-        """Return the number of the offsets topic's partition that a group belongs to.
+        """Return the number of the partition of `__consumer_offsets` that a group belongs to.
 
-        Raises InvalidGroupId if the id has more than 32,767 bytes: it fits neither Kafka's protocol nor the topic's
-        records.
+        Raises InvalidGroupId if the id has more than 32,767 bytes, the limit of Kafka's protocol and of the records.
         """
         if len(group_id) > MAX_ID_BYTES or len(group_id.encode(errors="surrogatepass")) > MAX_ID_BYTES:
             raise InvalidGroupId(f"a group id of more than {MAX_ID_BYTES} bytes")
@@ -234,11 +231,11 @@ class GroupCoordinator:
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.heartbeat(request, now))
 
     async def leave(self, request: LeaveGroup) -> LeaveGroupResponse:
-        """Answer LeaveGroup, once it is committed that the members have left."""
+        """Answer LeaveGroup once the members' removal is committed."""
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.leave(request, now))
 
     async def consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
-        """Answer ConsumerGroupHeartbeat, after its regular expression was matched with the topics."""
+        """Answer ConsumerGroupHeartbeat, after its regular expression is matched with the topics."""
 
         async def ask(runtime: Runtime) -> ConsumerGroupHeartbeatResponse:
             texts = runtime.shard.to_match(request.group_id, request.subscribed_topic_regex)
@@ -272,7 +269,7 @@ class GroupCoordinator:
     def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[None]:
         """Write a marker into a partition of the offsets topic, and commit or drop the offsets of its transaction.
 
-        Returns what waits until the marker is committed. Raises KafkaError with nothing written.
+        Returns an awaitable that waits until the marker is committed. Raises KafkaError with nothing written.
         """
         runtime = self.partitions.runtime_of(partition)
         producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
@@ -282,7 +279,7 @@ class GroupCoordinator:
         return runtime.committed()
 
     async def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
-        """Answer OffsetFetch, from what is committed in the log."""
+        """Answer OffsetFetch from offsets that are committed in the log."""
 
         async def fetch(runtime: Runtime) -> OffsetFetchResponse:
             runtime.settle()
@@ -295,10 +292,10 @@ class GroupCoordinator:
         return await self._decide(request.group_id, request, lambda shard, *_: shard.delete_offsets(request))
 
     async def delete_topics(self, ids: Mapping[str, UUID]) -> None:
-        """Delete the offsets committed for deleted topics. `ids` maps their names to the ids that they had.
+        """Delete the offsets committed for deleted topics. ids: the deleted topics' ids by name
 
-        A failed write is retried for as long as this broker leads the partition. The broker that loads the partition
-        next deletes the rest.
+        A failed write is retried while this broker leads the partition. The next leader deletes the rest when it loads
+        the partition.
         """
         if OFFSETS_TOPIC in ids:
             self.partitions.unload_all()
@@ -315,7 +312,7 @@ class GroupCoordinator:
         await asyncio.gather(*map(forget, self.partitions.runtimes))
 
     async def expire(self) -> None:
-        """Delete the offsets that have expired."""
+        """Delete the expired offsets."""
         now_ms = self._clock.time_ms()
 
         def decide(shard: GroupShard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
@@ -333,9 +330,9 @@ class GroupCoordinator:
     async def _remove(
         self, runtime: Runtime, decide: Callable[[GroupShard, Sequence[str]], Decision[CoordinatorRecord, None]]
     ) -> bool:
-        """Carry out a decision about all groups for some groups at a time; return whether all could be written.
+        """Carry out a decision for all groups, some at a time; return whether all records could be written.
 
-        A decision removes up to MOST_REMOVED offsets of each group, and is made again for the rest.
+        A decision removes up to MOST_REMOVED offsets of each group, and is repeated for the rest.
         """
 
         async def remove_some(group_ids: Sequence[str]) -> None:
@@ -357,7 +354,7 @@ class GroupCoordinator:
         return True
 
     async def progress(self) -> Sequence[GroupProgress]:
-        """Return what each group has consumed whose partition is led and loaded here: copies, made in slices."""
+        """Return copies of the progress of each group whose partition is led and loaded here."""
         found: list[GroupProgress] = []
 
         async def copy_some(part: tuple[Runtime, Sequence[str]]) -> None:
@@ -386,7 +383,7 @@ class GroupCoordinator:
     async def list(self, request: ListGroups) -> ListGroupsResponse:
         """Answer ListGroups with the groups of the partitions that this broker leads.
 
-        Its error says that groups may be missing: some partitions are not loaded yet, or their state is not committed.
+        With an error, groups may be missing: some partitions are not loaded yet, or their state is not committed.
         """
         groups: list[ListedGroup] = []
         runtimes, failed = await self.partitions.committed()
@@ -398,7 +395,7 @@ class GroupCoordinator:
             groups.extend(shard.list(request, some).groups)
 
         if sum(len(shard.groups) for shard in shards) > SLICE_SIZE:
-            await self._slices.give_way()  # others that list all groups are served, too
+            await self._slices.give_way()  # other requests may list all groups too
         await self._slices.each(parts, list_some)
         error = CoordinatorLoadInProgress("not all groups have been read yet") if self.partitions.is_loading else None
         return ListGroupsResponse(error=error or failed, groups=groups)
@@ -429,7 +426,7 @@ class GroupCoordinator:
         return await self._answer(group_id, alone, ask)
 
     async def delete(self, request: DeleteGroups) -> DeleteGroupsResponse:
-        """Answer DeleteGroups once all groups are deleted or refused; one with many offsets takes many batches."""
+        """Answer DeleteGroups once all groups are deleted or refused; a group with many offsets takes many batches."""
         errors: dict[str, KafkaError | None] = {}
 
         async def delete_some(group_id: str) -> None:

@@ -1,8 +1,8 @@
-"""Find the generations that begin in a coordinator's records.
+"""The generations that begin with a coordinator's records, for the cluster's history.
 
-A classic group's generation is in the record that has its members' assignments (0: none yet). If a static member
-returns under a new member id (KIP-345), that record is written again with the same generation. A group of the consumer
-protocol has an epoch instead.
+A classic group's generation is in the record with its members' assignments (0: none yet). If a static member returns
+under a new member id (KIP-345), that record is written again with the same generation. A consumer group has a group
+epoch instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparklog.offsets_topic.records import ConsumerGroupKey, ConsumerGroupValue,
 
 
 class Generation(Struct, frozen=True, kw_only=True):
-    """A generation that has begun."""
+    """A generation of a group at its start."""
 
     group_id: str
     group_type: str
@@ -27,7 +27,7 @@ class Generation(Struct, frozen=True, kw_only=True):
 
 
 def generations(records: Iterable[CoordinatorRecord], groups: Mapping[str, Group]) -> Iterator[Generation]:
-    """Yield the generations that begin in `records`. `groups` are the groups after the records were replayed."""
+    """Yield the generations that begin with `records`. groups: after the replay of the records"""
     for record in records:
         key, value = record.key, record.value
         if isinstance(key, GroupKey) and isinstance(value, GroupValue) and value.generation:

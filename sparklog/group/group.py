@@ -13,13 +13,13 @@ from sparklog.runtime.state_machine import DecisionBuilder
 CLASSIC = "classic"
 CONSUMER = "consumer"
 MOST_METADATA = 16
-"""How many times the size of a message the metadata or the subscriptions of a group's members may have in all."""
+"""Limit of the metadata or subscriptions of a group's members, as a multiple of message.max.bytes."""
 Work = DecisionBuilder[CoordinatorRecord]
-"""A decision about a group, under construction."""
+"""An unfinished decision about a group."""
 
 
 class Group(Protocol):
-    """A classic group (`classic_group.py`) or a group of the new protocol (`consumer_group.py`)."""
+    """A classic group (`classic_group.py`) or a consumer group (`consumer_group.py`)."""
 
     group_id: str
 
@@ -49,11 +49,11 @@ class Group(Protocol):
         ...
 
     def check_commit(self, request: OffsetCommit) -> None:
-        """Raise a KafkaError if the whole commit is to be refused."""
+        """Raise a KafkaError if the group refuses the whole commit."""
         ...
 
     def check_fetch(self, request: OffsetFetch) -> None:
-        """Raise a KafkaError if the fetch of offsets is to be refused."""
+        """Raise a KafkaError if the group refuses the fetch of offsets."""
         ...
 
     def check_delete(self) -> None:
@@ -61,15 +61,15 @@ class Group(Protocol):
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Return whether the topic's offsets are in use and must not be deleted."""
+        """Return whether a member is subscribed to the topic: its offsets must not be deleted."""
         ...
 
     def offset_unused_since(self, offset: OffsetValue) -> int | None:
-        """Return the time, in ms, from which an offset's retention counts; None if the offset cannot expire now."""
+        """Return the time in ms at which an offset's retention starts; None if the offset cannot expire now."""
         ...
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
-        """Return the records that delete the group: a tombstone for each of its own records, not for its offsets."""
+        """Return the tombstones of the group's own records, without its offsets."""
         ...
 
 
@@ -83,7 +83,7 @@ class TopicImage(Protocol):
 
     @property
     def topic_id(self) -> UUID:
-        """The topic's id: another one after it was deleted and created again."""
+        """The topic's id; a new topic of the same name has another."""
         ...
 
     @property

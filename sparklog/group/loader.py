@@ -1,13 +1,13 @@
 """Loading of a shard from its partition of `__consumer_offsets`.
 
-If there is a snapshot (log/offset_snapshots), the loader replays it first, and then only the records after it. So the
-time of a load depends on the number of keys and the length of this tail, not on the number of commits. The result is
-that of a replay of the whole log only if no record of the tail is missing. The loader uses the newest snapshot that is
-whole, matches this log and has such a tail. If there is none, it reads the whole log. If compaction removes records of
-the tail during the load, the loader drops what it has replayed, and reads the whole log.
+If there is a snapshot (log/offset_snapshots), the loader replays it first, and then only the records after it, the
+tail. So the time of a load depends on the number of keys and the length of the tail, not on the number of commits. The
+result equals a replay of the whole log only if the tail has no gaps. The loader uses the newest snapshot that is whole,
+matches this log and has a tail without gaps; without one, it reads the whole log. If compaction removes records of the
+tail during the load, the loader starts again with the whole log.
 
-A transaction that is open at the end of what is loaded stays open in the memory. A snapshot holds the outcome of each
-transaction that begins below its end, so it must not end above the first offset of an open one.
+A transaction that is open at the end of the loaded records stays open in the shard. A snapshot holds the outcome of
+each transaction that begins below its end, so it must not end above the first offset of an open transaction.
 
 A record that cannot be read is logged and skipped, so that all others can be used.
 """
@@ -37,7 +37,7 @@ class _CompactedMeanwhile(Exception):
 
 
 class ReplayTarget(Protocol):
-    """The object that a partition is loaded into."""
+    """A shard, as the loader uses it."""
 
     def replay(
         self, record: CoordinatorRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
@@ -54,7 +54,7 @@ AnyTarget = TypeVar("AnyTarget", bound=ReplayTarget)
 
 
 class LoadSummary(NamedTuple):
-    """The numbers of records that a load has read."""
+    """The numbers of records in a load, for the log."""
 
     records: int
     """Records read from the log."""
@@ -70,39 +70,39 @@ class LoadSummary(NamedTuple):
 def load(
     log: Log, end_offset: int, make: Callable[[], AnyTarget], is_wanted: Callable[[], bool]
 ) -> tuple[AnyTarget, LoadSummary]:
-    """Return a new object from `make` with all records below `end_offset` replayed into it. Blocks.
+    """Return a new target from `make` with all records below `end_offset` replayed into it. Blocks.
 
     Ends early if `is_wanted()` returns false. Raises KafkaStorageError, or CorruptRecord for a damaged batch.
     """
     if (found := _usable_snapshot(log, end_offset)) is not None:
-        memory = make()
+        target = make()
         try:
-            return memory, _load_from(found, log, end_offset, memory, is_wanted)
+            return target, _load_from(found, log, end_offset, target, is_wanted)
         except _CompactedMeanwhile:
             logger.warning("the snapshot up to %d is not used: the log was compacted meanwhile", found.id.end_offset)
-    memory = make()
-    return memory, LoadSummary(_load_log(log, log.log_start_offset, end_offset, memory, is_wanted))
+    target = make()
+    return target, LoadSummary(_load_log(log, log.log_start_offset, end_offset, target, is_wanted))
 
 
 def _load_from(
-    found: Snapshot, log: Log, end_offset: int, memory: ReplayTarget, is_wanted: Callable[[], bool]
+    found: Snapshot, log: Log, end_offset: int, target: ReplayTarget, is_wanted: Callable[[], bool]
 ) -> LoadSummary:
-    """Replay a snapshot and the records after it. Raises _CompactedMeanwhile if some of these are gone by now."""
+    """Replay a snapshot and its tail. Raises _CompactedMeanwhile if records of the tail are missing."""
     from_snapshot = 0
     with contextlib.closing(found.file):
         for data in found.read():
             if not is_wanted():
                 break
-            from_snapshot += _replay_snapshot(data, log.log_start_offset, memory)
+            from_snapshot += _replay_snapshot(data, log.log_start_offset, target)
     seen = OffsetGapCheck(found.id.end_offset)
-    records = _load_log(log, found.id.end_offset, end_offset, memory, is_wanted, seen)
+    records = _load_log(log, found.id.end_offset, end_offset, target, is_wanted, seen)
     if is_wanted() and not seen.reaches(end_offset):
         raise _CompactedMeanwhile
     return LoadSummary(records, from_snapshot, found.id)
 
 
 def _usable_snapshot(log: Log, end_offset: int) -> Snapshot | None:
-    """Return the newest snapshot that can be used, or None. Raises KafkaStorageError."""
+    """Return the newest usable snapshot; None if there is none. Raises KafkaStorageError."""
     stable_offset = _stable_offset(log)
 
     def what_is_wrong(snapshot: SnapshotId) -> str:
@@ -122,7 +122,7 @@ def _stable_offset(log: Log) -> int:
 
 
 def is_complete(log: Log, offset: int, end_offset: int) -> bool:
-    """Return whether there is a record at every offset from `offset` to `end_offset`: compaction has removed none.
+    """Return whether the log has a record at every offset from `offset` to `end_offset`: compaction has removed none.
 
     `end_offset` is exclusive. Reads only the headers of batches. Raises KafkaStorageError, or CorruptRecord.
     """
@@ -136,7 +136,7 @@ def is_complete(log: Log, offset: int, end_offset: int) -> bool:
     return seen.is_unbroken
 
 
-def _replay_snapshot(data: bytes, log_start: int, memory: ReplayTarget) -> int:
+def _replay_snapshot(data: bytes, log_start: int, target: ReplayTarget) -> int:
     """Replay records of a snapshot and return their number; records below the log start offset are skipped."""
     position = records = 0
     while position < len(data):
@@ -144,7 +144,7 @@ def _replay_snapshot(data: bytes, log_start: int, memory: ReplayTarget) -> int:
             if record.offset >= log_start:
                 records += 1
                 if found := _decode(record):
-                    memory.replay(found)
+                    target.replay(found)
         position += read_header(data, position).size
     return records
 
@@ -153,7 +153,7 @@ def _load_log(
     log: Log,
     offset: int,
     end_offset: int,
-    memory: ReplayTarget,
+    target: ReplayTarget,
     is_wanted: Callable[[], bool],
     seen: OffsetGapCheck | None = None,
 ) -> int:
@@ -168,19 +168,19 @@ def _load_log(
             for record in iterate_records(data, position):
                 if record.offset >= offset:
                     records += 1
-                    _replay_record(memory, record, header)
+                    _replay_record(target, record, header)
             position += header.size
     return records
 
 
-def _replay_record(memory: ReplayTarget, record: Record, header: BatchHeader) -> None:
+def _replay_record(target: ReplayTarget, record: Record, header: BatchHeader) -> None:
     if header.is_control:
         if (marker := read_marker(record)) is not None:
-            memory.end_transaction(header.producer_id, is_commit=marker.is_commit)
+            target.end_transaction(header.producer_id, is_commit=marker.is_commit)
         return
     if (found := _decode(record)) is not None:
         producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch) if header.is_transactional else None
-        memory.replay(found, None, producer)
+        target.replay(found, None, producer)
 
 
 def _pieces(log: Log, offset: int, end_offset: int, is_wanted: Callable[[], bool]) -> Iterator[bytes]:
@@ -193,7 +193,7 @@ def _pieces(log: Log, offset: int, end_offset: int, is_wanted: Callable[[], bool
 
 
 def _decode(record: Record) -> CoordinatorRecord | None:
-    """Return the decoded record; None if its kind is unknown or it cannot be read."""
+    """Return the decoded record; None if its type is unknown or it is corrupt."""
     try:
         return decode(record.key, record.value)
     except CorruptRecord as error:

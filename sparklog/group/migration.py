@@ -1,15 +1,14 @@
-"""Online migration of a group between the protocols (KIP-848): up with the first member of the new protocol, and down
-with the last.
+"""Online migration of a group between the classic and the consumer protocol (KIP-848).
 
-Up (classic to new): if group.consumer.migration.policy is bidirectional or upgrade, the members of the classic group
-are consumers, and their subscriptions and assignments can be read. The generation becomes the group epoch. Every member
-keeps its assignment, which is also its target. Members that wait for the end of a rebalance are told to join again.
+Upgrade, with the first member of the consumer protocol: if group.consumer.migration.policy is bidirectional or upgrade,
+the members of the classic group are consumers, and their subscriptions and assignments can be read. The generation
+becomes the group epoch. Every member keeps its assignment, which is also its target. Members that wait for the end of a
+rebalance get REBALANCE_IN_PROGRESS, and join again.
 
-Down (new to classic): if the policy is bidirectional or downgrade, and the last member of the new protocol has left or
-was replaced by a classic member (with the same instance id). The epoch becomes the generation. Every member is assigned
-the partitions that it holds, and a rebalance starts at once. (Kafka writes the member's target instead. If the group
-were upgraded again before the rebalance, partitions that the member still holds beyond its target would be given to
-another member.)
+Downgrade, after the last member of the consumer protocol has left, or a classic member of the same instance id has
+replaced it: if the policy is bidirectional or downgrade. The epoch becomes the generation. Every member is assigned the
+partitions that it holds, and a rebalance starts at once. Kafka assigns the member's target instead: if the group is
+upgraded again before the rebalance, another member may get partitions that the member still holds.
 
 Both write one batch of records: tombstones of the old group, and the records of the new one.
 
@@ -57,22 +56,23 @@ from sparklog.offsets_topic.records import (
 )
 
 KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Assignors of Kafka's clients: no client needs their user data when the coordinator assigns."""
+"""Assignors of Kafka's clients, whose user data is not needed when the coordinator assigns."""
 Protocols = Sequence[tuple[str, bytes]]
 
 
 class GroupDowngrade(NamedTuple):
-    """Event: a group has become a classic one. `protocols` has the protocols of each member's join, by member id."""
+    """Event: the records of a downgrade are committed, or have failed."""
 
     group_id: str
     protocols: Mapping[str, Protocols]
+    """The protocols of each member's join, by member id."""
 
 
-# Up
+# Upgrade
 
 
 def check_upgrade(group: ClassicGroup, config: BrokerConfig) -> None:
-    """Raise GroupIdNotFound, as Kafka does, if the group must not be upgraded: it has no group of the new protocol."""
+    """Raise GroupIdNotFound, as Kafka does, if the group must not be upgraded."""
     reason = None
     if config.group_consumer_migration_policy not in ("bidirectional", "upgrade"):
         reason = "online upgrade is disabled"
@@ -85,7 +85,7 @@ def check_upgrade(group: ClassicGroup, config: BrokerConfig) -> None:
 
 
 def upgrade(group: ClassicGroup, edit: GroupEdit, heartbeats: ConsumerHeartbeats) -> None:
-    """Write the classic group as a group of the new protocol. Raises GroupIdNotFound if its data cannot be read."""
+    """Write the classic group as a consumer group. Raises GroupIdNotFound if its data cannot be read."""
     members = [_upgraded(group, member, heartbeats) for member in group.members.values()]
     group_id, work = group.group_id, edit.draft
     work.write(*group.tombstones())
@@ -134,7 +134,7 @@ def _upgraded(group: ClassicGroup, member: ClassicMember, heartbeats: ConsumerHe
 
 
 def classic_metadata(session_timeout_ms: int, protocols: Protocols) -> ClassicMemberMetadata:
-    """Return what a ConsumerMember record keeps of a classic member's join."""
+    """Return the part of a classic member's join that a ConsumerMember record keeps."""
     supported = tuple(SupportedProtocol(name=name, metadata=metadata) for name, metadata in protocols)
     return ClassicMemberMetadata(session_timeout_ms=session_timeout_ms, supported_protocols=supported)
 
@@ -153,11 +153,11 @@ def _release(group: ClassicGroup, work: Work) -> None:
         work.cancel_timer(ClassicTimer(what, group.group_id))
 
 
-# Down
+# Downgrade
 
 
 def can_downgrade(group: ConsumerGroup, leaving: Collection[str], config: BrokerConfig) -> bool:
-    """Return whether the group becomes a classic group when these members leave."""
+    """Return whether the group must become a classic group when these members leave."""
     staying = [member for member_id, member in group.members.items() if member_id not in leaving]
     return (
         bool(staying)
@@ -170,7 +170,7 @@ def can_downgrade(group: ConsumerGroup, leaving: Collection[str], config: Broker
 def downgrade(
     group: ConsumerGroup, leaving: Collection[str], heartbeats: ConsumerHeartbeats, now_ms: int, work: Work
 ) -> None:
-    """Write the members that stay as a classic group."""
+    """Write the group as a classic group of the members that stay."""
     staying = {member_id: member for member_id, member in group.members.items() if member_id not in leaving}
     protocols = {member_id: protocols_of(member) for member_id, member in staying.items()}
     protocol = _choose_protocol(list(protocols.values()))
@@ -198,13 +198,13 @@ def downgrade(
 
 
 def protocols_of(member: ConsumerMember) -> Protocols:
-    """Return the protocols that a classic member sent in its join."""
+    """Return the protocols in a classic member's join."""
     supported = member.classic.supported_protocols if member.classic else ()
     return tuple((each.name, each.metadata) for each in supported)
 
 
 def _choose_protocol(offers: Sequence[Protocols]) -> str:
-    """Return the protocol that most members prefer, of those that all have; the checks at join ensure one."""
+    """Return the protocol that most members prefer, of those that all support. The checks of joins ensure one."""
     common = set.intersection(*({name for name, _ in offer} for offer in offers))
     votes = Counter(next(name for name, _ in offer if name in common) for offer in offers)
     return max(votes, key=lambda name: votes[name])

@@ -1,7 +1,7 @@
 """The committed offsets of groups (org.apache.kafka.coordinator.group.OffsetMetadataManager).
 
 - A member of a group commits with its generation. A simple consumer commits without one, and only while the group has
-  no members; its group is created by its first commit.
+  no members; its first commit creates the group.
 - A partition that does not exist, or metadata longer than offset.metadata.max.bytes, is refused for that partition
   alone; the other partitions of the request are committed.
 - An offset is deleted with its topic, with its group, by request, or after offsets.retention.minutes (KIP-211):
@@ -15,14 +15,14 @@
   A commit with a retention time of its own (OffsetCommit up to version 4) is kept for that time from the commit.
 
 - A commit belongs to a topic id. If the topic was deleted and another one has its name now, the commit is not returned,
-  and is deleted at the next search for expired offsets.
-- A fetch returns only what is committed in the log: each uncommitted change is kept with the value before it.
+  and is deleted with the expired offsets.
+- A fetch returns only offsets that are committed in the log: each uncommitted change is kept with the value before it.
 - An offset that is committed in a transaction is pending until the transaction's marker is in the log
   (`pending_offsets.py`). It takes effect then, unless a later commit has been replayed already. While it is pending,
-  the partition's offset does not expire and the group stays. A tombstone drops it, so it goes with its topic, with its
-  group, or by request.
-- `require_stable` of a fetch asks for offsets that nothing in the log can change any more. Apache Kafka lets such a
-  fetch wait until the log is committed; here, an uncommitted change is UNSTABLE_OFFSET_COMMIT, too.
+  the partition's offset does not expire and the group stays. A tombstone drops it: a pending offset is deleted with its
+  topic, with its group, or by request.
+- A fetch with `require_stable` gets UNSTABLE_OFFSET_COMMIT for an offset that records in the log may still change.
+  Apache Kafka lets such a fetch wait until the log is committed; here, uncommitted changes get this error too.
 
 An empty group id is valid here: old simple consumers use it.
 """
@@ -68,9 +68,9 @@ from sparklog.group.requests import (
 from sparklog.offsets_topic.records import NO_TIMESTAMP, CoordinatorRecord, OffsetKey, OffsetValue
 
 MOST_REMOVED = 200
-"""Number of a group's offsets that a decision removes: with their group or topic, or because they have expired."""
+"""Maximum number of a group's offsets that a decision removes: with their group or topic, or because they expired."""
 MOST_PENDING_BYTES = 16 << 20
-"""About the memory that the pending offsets of a shard may take: some 28,000 offsets. A marker that ends a transaction
+"""Approximate limit of memory for the pending offsets of a shard: some 28,000 offsets. A marker that ends a transaction
 with all of them takes 0.1 s."""
 OffsetsByPartition = Mapping[TopicPartition, OffsetValue]
 
@@ -94,13 +94,13 @@ class CommittedOffsets(Struct, eq=False):
     _uncommitted: deque[_UncommittedChange] = field(default_factory=deque)
 
     def of(self, group_id: str) -> OffsetsByPartition:
-        """Return a group's committed offsets by partition, also those that are not committed in the log yet."""
+        """Return a group's offsets by partition, including those that are not committed in the log yet."""
         return self._groups.get(group_id, {})
 
     def commit(self, request: OffsetCommit, group: Group | None, now_ms: int, work: Work) -> OffsetCommitResponse:
-        """Write the offsets that may be committed, and return each one's error.
+        """Write the valid offsets, and return an error, or None, for each. group: None if there is none
 
-        group: None if there is none. Raises KafkaError if the whole commit is refused.
+        Raises KafkaError if the whole commit is refused.
         """
         if group is not None:
             group.check_commit(request)
@@ -167,7 +167,7 @@ class CommittedOffsets(Struct, eq=False):
         )
 
     def _unstable_of(self, group_id: str) -> Mapping[TopicPartition, None]:
-        """Return the partitions whose offset may still change by records that are in the log."""
+        """Return the partitions whose offset records in the log may still change."""
         pending = (
             partition
             for partition, waiting in self.pending.of(group_id).items()
@@ -177,7 +177,7 @@ class CommittedOffsets(Struct, eq=False):
         return dict.fromkeys(chain(pending, uncommitted))
 
     def settle(self, is_committed: Callable[[int], bool]) -> None:
-        """Forget the uncommitted changes that are committed by now. `is_committed` takes an offset in the log."""
+        """Drop the uncommitted changes that are committed by now. is_committed: takes an offset in the log"""
         while self._uncommitted and is_committed(self._uncommitted[0].log_offset):
             self._uncommitted.popleft()
 
@@ -193,12 +193,12 @@ class CommittedOffsets(Struct, eq=False):
         return found
 
     def _is_of_another(self, partition: TopicPartition, value: OffsetValue) -> bool:
-        """Whether the offset was committed for an earlier topic of the same name."""
+        """Return whether the offset was committed for an earlier topic of the same name."""
         topic = self.topics.find(partition.topic)
         return topic is not None and value.topic_id not in (ZERO_ID, topic.topic_id)
 
     def delete(self, request: OffsetDelete, group: Group, work: Work) -> OffsetDeleteResponse:
-        """Delete offsets of partitions that no member is subscribed to, and return each one's error.
+        """Delete offsets of partitions that no member is subscribed to, and return an error, or None, for each.
 
         A partition without an offset is no error.
         """
@@ -223,17 +223,17 @@ class CommittedOffsets(Struct, eq=False):
         return count <= MOST_REMOVED
 
     def delete_topics(self, ids: Mapping[str, UUID], group_ids: Iterable[str], work: Work) -> None:
-        """Delete up to MOST_REMOVED offsets of each group for deleted topics. `ids` maps names to the ids they had."""
+        """Delete up to MOST_REMOVED offsets of each group for deleted topics. ids: the deleted topics' ids by name"""
 
         def is_gone(partition: TopicPartition, value: OffsetValue) -> bool:
-            if value.topic_id == ZERO_ID:  # this broker writes ids, so it is not of a successor
+            if value.topic_id == ZERO_ID:  # without an id, as from Kafka's brokers: written for the deleted topic
                 return partition.topic in ids
             return value.topic_id == ids.get(partition.topic)
 
         self._delete_where(is_gone, group_ids, work)
 
     def delete_of_others(self, group_ids: Iterable[str], work: Work) -> None:
-        """Delete up to MOST_REMOVED offsets of each group that were committed for an earlier topic of the same name."""
+        """Delete up to MOST_REMOVED offsets of each group that were committed for earlier topics of the same names."""
         self._delete_where(self._is_of_another, group_ids, work)
 
     def _delete_where(
@@ -242,7 +242,7 @@ class CommittedOffsets(Struct, eq=False):
         group_ids: Iterable[str],
         work: Work,
     ) -> None:
-        """Delete offsets of which all values are gone, the committed one and the pending ones: they have one key."""
+        """Delete the offsets whose values, committed and pending, are all gone: they share one key."""
         for group_id in group_ids:
             pending, committed = self.pending.of(group_id), self.of(group_id)
             partitions = chain(committed, (partition for partition in pending if partition not in committed))
@@ -250,7 +250,7 @@ class CommittedOffsets(Struct, eq=False):
             work.write(*[CoordinatorRecord(_key(group_id, partition)) for partition in islice(gone, MOST_REMOVED)])
 
     def _values(self, group_id: str, partition: TopicPartition) -> Iterator[OffsetValue]:
-        """Yield the committed offset of a partition, and those that are pending."""
+        """Yield the committed offset of a partition, and the pending ones."""
         if (committed := self.of(group_id).get(partition)) is not None:
             yield committed
         yield from self.pending.of(group_id).get(partition, {}).values()
@@ -284,8 +284,8 @@ class CommittedOffsets(Struct, eq=False):
     ) -> None:
         """Apply a record to the state.
 
-        log_offset: its offset if it may not be committed yet, otherwise None. producer_id: the producer in whose
-        transaction it was written; None: in no transaction.
+        log_offset: of the record, if it may not be committed yet; otherwise None. producer_id: of the transaction that
+        the record was written in; None: of no transaction.
         """
         partition = TopicPartition(key.topic, key.partition)
         if producer_id is not None and value is not None:
@@ -296,9 +296,9 @@ class CommittedOffsets(Struct, eq=False):
         self._set(key.group_id, partition, value)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool, log_offset: int | None = None) -> Iterable[str]:
-        """Apply a marker: the producer's pending offsets take effect or are dropped. Return their groups.
+        """Apply a marker: the producer's pending offsets take effect or are dropped. Return their groups' ids.
 
-        log_offset: the marker's offset if it may not be committed yet, otherwise None.
+        log_offset: of the marker, if it may not be committed yet; otherwise None.
         """
         ended = self.pending.end(producer_id, is_commit=is_commit)
         for group_id, partition, value in ended:

@@ -1,12 +1,12 @@
 """Offsets that were committed in transactions that have not ended (KIP-447).
 
-    put       a transaction commits an offset: it waits for the transaction's end
-    drop      a later commit or a tombstone takes the partition: what waited for it can no longer take effect
+    put       a transaction commits an offset: it is pending until the transaction's end
+    drop      a later commit or a tombstone of the partition: its pending offsets can no longer take effect
     end       a marker ends a transaction: its offsets take effect or are dropped
 
-Calls come in the order of the log. Of several offsets of a partition, the last one in the log counts, whichever
-transaction ends first. So an offset that takes effect drops those before it, and no offset in the log has to be kept.
-Kafka's OffsetMetadataManager keeps superseded offsets until their transactions end; the committed offsets are the same.
+Calls come in the order of the log. Of several offsets of a partition, the last one in the log counts, in whichever
+order the transactions end. So an offset that takes effect drops those before it. Kafka's OffsetMetadataManager keeps
+superseded offsets until their transactions end; the committed offsets are the same.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sparklog.base.ids import TopicPartition
 from sparklog.offsets_topic.records import OffsetValue
 
 ENTRY_BYTES = 600
-"""About the memory of an offset in here, beside its metadata."""
+"""Approximate memory of a pending offset without its metadata."""
 Waiting = Mapping[int, OffsetValue]
 """Offsets of one partition by producer id, in the order of the log."""
 
 
 class TransactionalOffset(NamedTuple):
-    """An offset of a transaction that has ended."""
+    """An offset that a transaction has committed."""
 
     group_id: str
     partition: TopicPartition
@@ -32,7 +32,7 @@ class TransactionalOffset(NamedTuple):
 
 
 def size_of(metadata: str) -> int:
-    """Return about the bytes of memory of a pending offset with this metadata."""
+    """Return the approximate memory in bytes of a pending offset with this metadata."""
     return ENTRY_BYTES + 4 * len(metadata)
 
 
@@ -45,14 +45,14 @@ class PendingOffsets:
         self._by_group: dict[str, dict[TopicPartition, dict[int, OffsetValue]]] = {}
         self._by_producer: dict[int, dict[tuple[str, TopicPartition], None]] = {}
         self.size_bytes = 0
-        """About the memory of the offsets."""
+        """Approximate memory of the offsets."""
 
     def of(self, group_id: str) -> Mapping[TopicPartition, Waiting]:
         """Return a group's pending offsets, by partition and producer id; empty if there are none."""
         return self._by_group.get(group_id, {})
 
     def put(self, producer_id: int, group_id: str, partition: TopicPartition, value: OffsetValue) -> None:
-        """Let an offset wait for the end of the producer's transaction, in place of the transaction's earlier one."""
+        """Keep an offset until the end of the producer's transaction, in place of the transaction's earlier one."""
         self._remove(producer_id, group_id, partition)
         self._by_group.setdefault(group_id, {}).setdefault(partition, {})[producer_id] = value
         self._by_producer.setdefault(producer_id, {})[group_id, partition] = None
@@ -64,7 +64,7 @@ class PendingOffsets:
             self._remove(producer_id, group_id, partition)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[TransactionalOffset]:
-        """Remove and return the offsets of a producer, and what they supersede if they are committed."""
+        """Remove and return the offsets of a producer. If they are committed, drop the offsets that they supersede."""
         ended = []
         for group_id, partition in self._by_producer.pop(producer_id, ()):
             if is_commit and len(self._by_group[group_id][partition]) > 1:

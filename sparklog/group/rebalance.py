@@ -1,4 +1,4 @@
-"""The two phases of a classic group's rebalance, and the removal of members (see classic_groups.py).
+"""The two phases of a classic group's rebalance, and the removal of members.
 
 classic_groups.py checks the requests; this module changes the groups.
 """
@@ -36,7 +36,7 @@ class RebalancePhases:
     # Rebalancing
 
     def rebalance(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
-        """Start a rebalance: every member has to join the next generation."""
+        """Start a rebalance, for which every member has to join again."""
         logger.info("group %s, generation %d: rebalance, as %s", group.group_id, group.generation, reason)
         if group.state is AWAITING_SYNC:
             self.refuse_syncs(group, RebalanceInProgress(f"group {group.group_id!r} is being rebalanced"), work)
@@ -53,29 +53,26 @@ class RebalancePhases:
             work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
 
     def rebalance_or_complete(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
-        """Start a rebalance; if one has begun, end its join phase if all have joined."""
+        """Start a rebalance; if one has begun, end its join phase once all members have joined."""
         if group.state is PREPARING_REBALANCE:
             self.complete_if_all_joined(group, now_ms, work)
         else:
             self.rebalance(group, reason, now_ms, work)
 
     def membership_changed(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
-        """As `rebalance_or_complete` after members have left; an empty group stays as it is."""
+        """As `rebalance_or_complete`, after members have left; an empty group stays empty."""
         if group.state in (AWAITING_SYNC, STABLE):
             self.rebalance(group, reason, now_ms, work)
         elif group.state is PREPARING_REBALANCE:
             self.complete_if_all_joined(group, now_ms, work)
 
     def complete_if_all_joined(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
-        """End the join phase if all members have joined, but not before an empty group's initial delay has passed."""
+        """End the join phase if all members have joined and there is no initial delay."""
         if group.initial_delay_ms is None and group.has_all_joined:
             self._complete_join(group, now_ms, work)
 
     def join_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
-        """End the join phase without those that have not joined.
-
-        An empty group's first rebalance waits on while members still come.
-        """
+        """End the join phase without the missing members; extend the initial delay if members have joined meanwhile."""
         if group.state is not PREPARING_REBALANCE:
             return
         delay_ms = group.extend_initial_delay(self._config.group_initial_rebalance_delay_ms)
@@ -88,7 +85,7 @@ class RebalancePhases:
         for member in [each for each in group.members.values() if each.join_ticket is None and not each.is_static]:
             self.remove(group, member.member_id, work)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has joined: wait until one joins or its session ends.
+            # Only static members are left, and none has joined: wait until one joins or its session ends.
             work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
             return
         work.cancel_timer(ClassicTimer(JOIN, group.group_id))
@@ -102,14 +99,14 @@ class RebalancePhases:
             if (ticket := member.take_join_ticket()) is not None:
                 work.reply(ticket, join_response(group, member))
             member.has_joined()
-            self.heard_of(group, member, work)
+            self.restart_session(group, member, work)
             group.pending_syncs.add(member.member_id)
         work.set_timer(ClassicTimer(SYNC, group.group_id), group.rebalance_timeout_ms)
 
     # Syncing
 
     def received_sync(self, group: ClassicGroup, member_id: str, work: Work) -> None:
-        """Note that a member has synced; after the last one, nobody can be late."""
+        """Record that a member has synced; after the last one, cancel the timer."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
             work.cancel_timer(ClassicTimer(SYNC, group.group_id))
@@ -123,28 +120,28 @@ class RebalancePhases:
             self.rebalance(group, f"members did not sync: {', '.join(late)}", now_ms, work)
 
     def refuse_syncs(self, group: ClassicGroup, error: KafkaError, work: Work) -> None:
-        """Answer all waiting SyncGroups with an error, and take all members' assignments away."""
+        """Answer all waiting SyncGroups with an error, and drop all members' assignments."""
         for member in group.members.values():
-            member.take_assignment_away()
+            member.clear_assignment()
             if (ticket := member.take_sync_ticket()) is not None:
                 work.reply(ticket, SyncGroupResponse(error=error))
-                self.heard_of(group, member, work)
+                self.restart_session(group, member, work)
 
     def send_assignments(self, group: ClassicGroup, work: Work) -> None:
         """Answer all waiting SyncGroups with the members' assignments."""
         for member in group.members.values():
             if (ticket := member.take_sync_ticket()) is not None:
                 work.reply(ticket, sync_response(group, member))
-                self.heard_of(group, member, work)
+                self.restart_session(group, member, work)
 
     # Sessions and removal of members
 
-    def heard_of(self, group: ClassicGroup, member: ClassicMember, work: Work) -> None:
-        """Let the member's session begin anew."""
+    def restart_session(self, group: ClassicGroup, member: ClassicMember, work: Work) -> None:
+        """Restart the timer of the member's session."""
         work.set_timer(ClassicTimer(SESSION, group.group_id, member.member_id), member.session_timeout_ms)
 
     def session_timer_fired(self, group: ClassicGroup, member_id: str, now_ms: int, work: Work) -> None:
-        """Remove a member that has not been heard of, unless it waits for the coordinator."""
+        """Remove a member whose session has ended, unless it waits for the coordinator."""
         member = group.members.get(member_id)
         if member_id in group.pending_joins or (member is not None and not member.is_awaited):
             self.remove(group, member_id, work)

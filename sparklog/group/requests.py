@@ -1,4 +1,4 @@
-"""Requests to a group coordinator and its responses, as plain values; the Kafka and gRPC servers translate them.
+"""Requests to a group coordinator and its responses, as plain values; the Kafka and gRPC listeners translate them.
 
 Each class is the request or response of the Kafka API of its name, for all versions: a field that a version lacks has
 its default. The error of a whole group is in `error`; if a request names several groups, members or partitions, each
@@ -38,7 +38,7 @@ class JoinGroup(Struct, frozen=True, kw_only=True):
     requires_known_member_id: bool = True
     """Whether a new member first gets only its id, and joins again with it (KIP-394): from version 4 on."""
     supports_skipping_assignment: bool = True
-    """Whether a static leader that returns may be asked to keep the assignment as it is: from version 9 on."""
+    """Whether a returning static leader understands `skip_assignment`: from version 9 on."""
     reason: str = ""
 
     def refused(self, error: KafkaError) -> JoinGroupResponse:
@@ -143,14 +143,14 @@ class OffsetToCommit(Struct, frozen=True, kw_only=True):
 
 
 class OffsetCommit(Struct, frozen=True, kw_only=True):
-    """Key 8. A generation of -1 with an empty member id is a simple consumer, whose membership is not checked."""
+    """Key 8. A simple consumer has generation -1 and an empty member id; its membership is not checked."""
 
     group_id: str
     generation_or_epoch: int = NO_GENERATION
     member_id: str = NO_MEMBER
     group_instance_id: str | None = None
     retention_ms: int | None = None
-    """How long to keep the offsets, instead of offsets.retention.minutes: versions 2 to 4 only."""
+    """Retention of the offsets, instead of offsets.retention.minutes: versions 2 to 4 only."""
     tells_missing_groups: bool = False
     """Whether a member of a missing group gets GROUP_ID_NOT_FOUND: from version 9 on. Older versions get
     ILLEGAL_GENERATION."""
@@ -158,7 +158,7 @@ class OffsetCommit(Struct, frozen=True, kw_only=True):
 
     @property
     def names_member(self) -> bool:
-        """Whether the request names a member or a generation; that of a simple consumer names none."""
+        """Whether the request names a member or a generation; a simple consumer's names none."""
         return self.generation_or_epoch >= 0 or self.member_id != NO_MEMBER or self.group_instance_id is not None
 
     def refused(self, error: KafkaError) -> OffsetCommitResponse:
@@ -193,8 +193,8 @@ class OffsetFetch(Struct, frozen=True, kw_only=True):
     member_epoch: int = -1
     """Epoch of the member, checked in groups of the new protocol; -1: not checked."""
     require_stable: bool = False
-    """Whether a partition whose offset may still change gets UNSTABLE_OFFSET_COMMIT (KIP-447): a transaction that has
-    committed one has not ended, or a change is not committed in the log yet."""
+    """Whether a partition whose offset may still change gets UNSTABLE_OFFSET_COMMIT (KIP-447): an open transaction has
+    committed an offset for it, or a change is not committed in the log yet."""
 
     def refused(self, error: KafkaError) -> OffsetFetchResponse:
         return OffsetFetchResponse(error=error)
@@ -243,7 +243,7 @@ class ListedGroup(Struct, frozen=True, kw_only=True):
     group_id: str
     protocol_type: str
     state: str
-    """Kafka's name of it: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead; Assigning, Reconciling."""
+    """Kafka's name: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead; Assigning, Reconciling."""
     type: str
     """classic or consumer."""
 
@@ -320,7 +320,7 @@ class ConsumerGroupHeartbeat(Struct, frozen=True, kw_only=True):
     server_assignor: str | None = None
     owned_partitions: Sequence[TopicPartition] | None = None
     may_describe: Callable[[str], bool] | None = None
-    """Whether the member may know a topic that its regular expression matches; None: every one."""
+    """Returns whether the member may see a topic that its regular expression matches; None: it may see all."""
 
     def refused(self, error: KafkaError) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(error=error)

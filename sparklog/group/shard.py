@@ -1,7 +1,7 @@
 """The groups of one partition of `__consumer_offsets`: a state machine (runtime/state_machine.py).
 
-The shard holds groups of both protocols and their offsets. It passes each request to the part that decides it, and
-each record to the part that keeps it. A group that only commits offsets is created by its first offset.
+The shard holds groups of both protocols and their offsets. It passes each request and each record to the part that
+handles it. The first offset of a simple consumer creates its group.
 
 A refused request raises a KafkaError before anything has changed.
 """
@@ -61,7 +61,7 @@ from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 
 
 class GroupShard:
-    """The groups and the offsets of one partition. Methods return what they decide, or what was asked for.
+    """The groups and the offsets of one partition. Methods for requests return a decision or a response.
 
     Implements coordinator.runtime.CoordinatorShard.
     """
@@ -75,7 +75,7 @@ class GroupShard:
     # Requests
 
     def to_match(self, group_id: str, text: str | None = None) -> Sequence[str]:
-        """Return the regular expressions to match before a member's request with the expression `text` is decided."""
+        """Return the regular expressions to match before a request with the expression `text` is decided."""
         return self.consumers.to_match(group_id, text)
 
     def join(
@@ -114,7 +114,7 @@ class GroupShard:
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeat, now_ms: int, matches: TopicMatches = UNMATCHED
     ) -> Decision[CoordinatorRecord, ConsumerGroupHeartbeatResponse]:
-        """Decide ConsumerGroupHeartbeat. matches: of the group's regular expressions, and the request's"""
+        """Decide ConsumerGroupHeartbeat. matches: of the regular expressions of the group and of the request"""
         work = Work()
         return work.decide(self.consumers.heartbeat(request, now_ms, matches, work))
 
@@ -156,9 +156,9 @@ class GroupShard:
         return work.decide(self.offsets.delete(request, group, work))
 
     def delete(self, request: DeleteGroups) -> Decision[CoordinatorRecord, DeleteGroupsResponse]:
-        """Decide DeleteGroups. A group with many offsets takes several calls.
+        """Decide DeleteGroups. The response has the groups that are deleted or refused; call again for the others.
 
-        A group is in the response once it is deleted, or refused.
+        A group with many offsets takes several calls.
         """
         work = Work()
         errors: dict[str, KafkaError | None] = {}
@@ -175,9 +175,9 @@ class GroupShard:
         return work.decide(DeleteGroupsResponse(errors=errors))
 
     def list(self, request: ListGroups, among: Sequence[Group] | None = None) -> ListGroupsResponse:
-        """Return the groups, or those of `among`, that have a state and a type of the request.
+        """Return the groups, or those of `among`, with the states and types of the request; empty filters match all.
 
-        Names of states and types may be in any case of letters; without any, all fit.
+        Names of states and types are compared without regard to case.
         """
         states = {name.lower() for name in request.states}
         types = {name.lower() for name in request.types}
@@ -194,7 +194,7 @@ class GroupShard:
         return ListGroupsResponse(groups=listed)
 
     def describe(self, request: DescribeGroups) -> DescribeGroupsResponse:
-        """Return the groups as DescribeGroups shows them, each with its own error."""
+        """Answer DescribeGroups; each group has its own error."""
         return DescribeGroupsResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
 
     def _describe(self, group_id: str) -> DescribedGroup:
@@ -205,7 +205,7 @@ class GroupShard:
         return DescribedGroup(group_id=group_id, error=GroupIdNotFound(f"Group {group_id} {text}."))
 
     def consumer_describe(self, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
-        """Return the groups as ConsumerGroupDescribe shows them, each with its own error."""
+        """Answer ConsumerGroupDescribe; each group has its own error."""
         return self.consumers.describe(request)
 
     # The cluster, the clock, the log
@@ -213,16 +213,13 @@ class GroupShard:
     def delete_topics(
         self, ids: Mapping[str, UUID], group_ids: Iterable[str] | None = None
     ) -> Decision[CoordinatorRecord, None]:
-        """Decide that the offsets are deleted that all or some groups committed for deleted topics.
-
-        `ids` maps the topics' names to the ids that they had.
-        """
+        """Delete offsets that all or some groups committed for deleted topics. ids: the deleted topics' ids by name"""
         work = Work()
         self.offsets.delete_topics(ids, self.groups if group_ids is None else group_ids, work)
         return work.decide()
 
     def expire(self, now_ms: int, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
-        """Decide that expired offsets of all or some groups are deleted, and empty groups that have no others."""
+        """Delete expired offsets of all or some groups, and empty groups without other offsets."""
         work = Work()
         for group in map(self.groups.get, self.groups if group_ids is None else group_ids):
             if (
@@ -235,7 +232,7 @@ class GroupShard:
         return work.decide()
 
     def settle(self, is_committed: Callable[[int], bool]) -> None:
-        """Forget the uncommitted changes of offsets that are committed by now."""
+        """Drop the uncommitted changes of offsets that are committed by now."""
         self.offsets.settle(is_committed)
 
     def replay(
@@ -243,8 +240,8 @@ class GroupShard:
     ) -> None:
         """Apply a record to the state.
 
-        log_offset: its offset if it may not be committed yet, otherwise None. producer: the producer in whose
-        transaction it was written; None: in no transaction.
+        log_offset: of the record, if it may not be committed yet; otherwise None. producer: of the transaction that the
+        record was written in; None: of no transaction.
         """
         key: Any = record.key
         value: Any = record.value
@@ -260,7 +257,7 @@ class GroupShard:
     def end_transaction(self, producer_id: int, *, is_commit: bool, log_offset: int | None = None) -> None:
         """Apply a transaction marker to the state: the producer's pending offsets take effect or are dropped.
 
-        log_offset: the marker's offset if it may not be committed yet, otherwise None. A marker without a transaction
+        log_offset: of the marker, if it may not be committed yet; otherwise None. A marker without a transaction
         changes nothing.
         """
         for group_id in self.offsets.end_transaction(producer_id, is_commit=is_commit, log_offset=log_offset):
@@ -272,7 +269,7 @@ class GroupShard:
             self.groups[group_id] = ClassicGroup(group_id=group_id)
 
     def loaded(self, now_ms: int, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
-        """Decide which timers of all or some groups start, after the whole log is replayed."""
+        """Start the timers of all or some groups, after the whole log is replayed."""
         work = Work()
         for group in list(map(self.groups.get, self.groups if group_ids is None else group_ids)):
             if isinstance(group, ClassicGroup):
@@ -282,13 +279,13 @@ class GroupShard:
         return work.decide()
 
     def delete_of_others(self, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
-        """Decide that offsets are deleted that all or some groups committed for former topics of the same names."""
+        """Delete offsets that all or some groups committed for former topics of the same names."""
         work = Work()
         self.offsets.delete_of_others(self.groups if group_ids is None else group_ids, work)
         return work.decide()
 
     def timer_fired(self, key: Hashable, now_ms: int) -> Decision[CoordinatorRecord, None]:
-        """Decide what follows from a timer of a group."""
+        """Handle a timer of a group."""
         work = Work()
         if isinstance(key, ClassicTimer):
             self.classic.timer_fired(key, now_ms, work)
@@ -297,12 +294,12 @@ class GroupShard:
         return work.decide()
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[CoordinatorRecord, None]:
-        """Decide what follows once a group's records are committed (`error`: None) or failed."""
+        """Handle the commit of a group's records, or the error of their write."""
         work = Work()
         if isinstance(event, GroupCreation | GroupAssignment | StaticMemberReplacement):
             self.classic.written(event, error, now_ms, work)
         elif isinstance(event, GroupDowngrade):
-            self.classic.take_over(event.group_id, event.protocols, now_ms, work)
+            self.classic.begin_after_downgrade(event.group_id, event.protocols, now_ms, work)
         return work.decide()
 
     def _get(self, group_id: str) -> Group:

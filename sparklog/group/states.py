@@ -1,11 +1,11 @@
 """The states of a classic group, and the table of their transitions.
 
     Empty                 no members; there may be committed offsets
-    PreparingRebalance    waits for its members to join the next generation
-    AwaitingSync          the members have joined; waits for the leader's assignment. Kafka prints the state as
-                          CompletingRebalance
+    PreparingRebalance    the group waits for its members to join the next generation
+    AwaitingSync          the members have joined, and the group waits for the leader's assignment. Kafka prints the
+                          state as CompletingRebalance
     Stable                every member has its assignment
-    Dead                  deleted; members are told to look for the coordinator again
+    Dead                  deleted; members get COORDINATOR_NOT_AVAILABLE, and look for the coordinator again
 
 A new group is Empty. A group that is read from the log is Stable if it has members, otherwise Empty.
 `python -m sparklog.group.states` prints the table as the documentation shows it.
@@ -20,7 +20,7 @@ from sparklog.base.errors import SparklogError
 
 
 class GroupState(Enum):
-    """A state; the value is the name that Kafka prints."""
+    """The state of a classic group; the value is the name that Kafka prints."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"

@@ -30,9 +30,9 @@ UNMATCHED = TopicMatches(version=-1)
 async def match(
     texts: Collection[str], topics: TopicsImage, slices: Slices, may_describe: Callable[[str], bool] | None = None
 ) -> TopicMatches:
-    """Return the topics that match each expression, and give way to others meanwhile; an invalid one is left out.
+    """Return the topics that match each expression, in slices; invalid expressions are left out.
 
-    may_describe: whether a topic may be known to the client that asks; None: every one
+    may_describe: returns whether the client may see a topic; None: it may see all
     """
     version, found = topics.version, dict[str, list[str]]()
     names = [topic.name for topic in topics] if texts else []

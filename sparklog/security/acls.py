@@ -1,13 +1,13 @@
-"""Decides by ACLs, as Apache Kafka's StandardAuthorizer does.
+"""Decisions by ACLs, as Apache Kafka's StandardAuthorizer makes them.
 
     1. A super user may do everything.
-    2. Of the ACLs whose pattern covers the resource, and whose principal, host and operation cover the request, one
-       that denies decides; without one, one that allows.
-    3. Without either, `allow.everyone.if.no.acl.found` decides if no ACL at all covers the resource. Otherwise the
-       request is denied.
+    2. An ACL applies if its pattern covers the resource, and its principal, host and operation cover the request. A
+       request is denied if an ACL that denies applies; else it is allowed if one that allows applies.
+    3. If no ACL applies, `allow.everyone.if.no.acl.found` decides, provided that no ACL covers the resource. Otherwise
+       the request is denied.
 
-READ, WRITE, DELETE or ALTER allow DESCRIBE too, and ALTER_CONFIGS allows DESCRIBE_CONFIGS. Denying them denies no more
-than themselves. ALL is every operation.
+To allow READ, WRITE, DELETE or ALTER allows DESCRIBE too, and ALTER_CONFIGS allows DESCRIBE_CONFIGS. To deny them
+denies these operations only. ALL is every operation.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _ALLOWING = {
 _DENYING = {operation: frozenset((operation, AclOperation.ALL)) for operation in AclOperation}
 
 MAX_DECISIONS = 10_000
-"""Decisions that are remembered; each takes some 300 bytes."""
+"""Maximum number of cached decisions; each takes some 300 bytes."""
 
 
 class Subject(NamedTuple):
-    """Whoever asks: a principal, such as ``User:alice``, at a host, given by its address in the usual notation."""
+    """A client: a principal, such as ``User:alice``, and the address of its host."""
 
     principal: str
     host: str
@@ -70,7 +70,7 @@ class Action(NamedTuple):
 
 
 class DecisionReason(Enum):
-    """Why a request is allowed or denied."""
+    """The reason why a request is allowed or denied."""
 
     SUPER_USER = "the principal is a super user"
     ACL = "an ACL says so"
@@ -80,16 +80,16 @@ class DecisionReason(Enum):
 
 
 class AuthorizationDecision(NamedTuple):
-    """The answer to a request, and what it is based on."""
+    """Whether a request is allowed, and why."""
 
     is_allowed: bool
     reason: DecisionReason
     acl: AclBinding | None = None
-    """The ACL that decides, if one does."""
+    """The deciding ACL; None: the reason is another one."""
 
 
 class AclRules(Struct, frozen=True, kw_only=True):
-    """The rules beside the ACLs themselves: configuration of a broker."""
+    """The rules beside the ACLs, from a broker's configuration."""
 
     super_users: frozenset[str] = frozenset()
     allow_everyone_if_no_acl_found: bool = False
@@ -99,7 +99,7 @@ DEFAULT_RULES = AclRules()
 
 
 class Acls:
-    """The ACLs of a cluster, indexed for decisions. They do not change: new ACLs are a new object.
+    """The ACLs of a cluster, indexed for decisions. Immutable: changed ACLs need a new object.
 
     A decision looks at the ACLs of the resource's own name, of ``*``, and of those prefixes of the name that have ACLs.
     """
@@ -117,12 +117,12 @@ class Acls:
                 lengths.setdefault(resource_type, set()).add(len(name))
         self._prefix_lengths = {resource_type: sorted(found) for resource_type, found in lengths.items()}
         self._decisions: dict[Subject, dict[tuple[int, int, str], AuthorizationDecision]] = {}
-        """By numbers: members of an enumeration have slow hashes."""
+        """Keyed by numbers, as members of an enumeration have slow hashes."""
         self._decision_count = 0
         self._somewhere: dict[tuple[Subject, AclOperation, AclResourceType], bool] = {}
 
     def decide(self, subject: Subject, action: Action) -> AuthorizationDecision:
-        """Return whether the subject may do this, and why."""
+        """Return whether the subject may do the action, and why."""
         operation, resource_type, name = action
         key = int(operation), int(resource_type), name
         known = self._decisions.get(subject)
@@ -137,13 +137,13 @@ class Acls:
         return decision
 
     def is_allowed(self, subject: Subject, action: Action) -> bool:
-        """Return whether the subject may do this; as `decide`, without the reason."""
+        """Return whether the subject may do the action."""
         return self.decide(subject, action).is_allowed
 
     def is_allowed_somewhere(self, subject: Subject, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Return whether the subject may do this with any resource of the type (Authorizer.authorizeByResourceType).
+        """Return whether the subject may do the operation on some resource (Authorizer.authorizeByResourceType).
 
-        Such a resource need not exist. An ACL that allows does not count if another denies all that it allows.
+        The resource need not exist. An ACL that allows does not count if another denies all that it allows.
         """
         asked = subject, operation, resource_type
         if asked not in self._somewhere:
@@ -183,7 +183,7 @@ class Acls:
             yield from found.get((resource_type, PatternType.PREFIXED, name[:length]), ())
 
     def _covers_all(self, resource_type: AclResourceType) -> bool:
-        """Return whether no resource of the type is without an ACL, whatever its name."""
+        """Return whether an ACL covers all resources of the type."""
         return (resource_type, PatternType.LITERAL, ANY_NAME) in self._found
 
     def _decide(self, subject: Subject, action: Action) -> AuthorizationDecision:
@@ -224,7 +224,7 @@ def _concerns(acl: AclBinding, subject: Subject) -> bool:
 def _is_within(host: str, network: str) -> bool:
     try:
         return ip_address(host) in ip_network(network)
-    except ValueError:  # the host of an in-process client, say
+    except ValueError:  # the host is no address, as that of an in-process client
         return False
 
 

@@ -1,11 +1,11 @@
-"""The audit log of one broker: JSON lines that say who wanted to do what, and whether the broker allowed it.
+"""The audit log of one broker: a JSON line for each decision on a client's action.
 
     {"time": "2026-11-26T03:04:05.678Z", "principal": "User:alice", "host": "10.1.2.3", "operation": "WRITE",
      "resource": "TOPIC", "name": "orders", "allowed": false, "reason": "no ACL of the resource allows it", "acl": null}
 
-The same principal, host, operation and resource are written again only after DENIED_AGAIN_MS if denied, and after
-ALLOWED_AGAIN_MS if allowed: produce and fetch requests would fill the disk otherwise. A change of the decision is
-written at once. At most MAX_LINES_A_SECOND lines are written in a second; then a line says how many were left out:
+The same decision is written again only after DENIED_AGAIN_MS if denied, and after ALLOWED_AGAIN_MS if allowed: produce
+and fetch requests would fill the disk otherwise. A changed decision is written at once. At most MAX_LINES_A_SECOND
+lines are written in a second; the next line has the number of lines that were left out:
 
     {"time": "2026-11-26T03:04:06.000Z", "left_out": 7}
 """
@@ -25,7 +25,7 @@ DENIED_AGAIN_MS = 1_000
 ALLOWED_AGAIN_MS = 60_000
 MAX_LINES_A_SECOND = 1_000
 MAX_REMEMBERED = 10_000
-"""Lines that are remembered, in order not to write them again too soon. When there are more, all are forgotten."""
+"""Maximum number of decisions whose time is known; beyond it, all are forgotten."""
 
 
 class AuditLog:
@@ -41,7 +41,7 @@ class AuditLog:
         """Lines that were written or left out in this second."""
 
     def note(self, subject: Subject, action: Action, decision: AuthorizationDecision) -> None:
-        """Write the decision, unless it was written a short time ago."""
+        """Write the decision, unless it was written shortly before."""
         now_ms = self._time_ms()
         last = self._written.get((subject, action))
         if last is not None:
@@ -63,7 +63,7 @@ class AuditLog:
 
 
 def open_audit_log(path: str, time_ms: Callable[[], int]) -> AuditLog:
-    """Return a log that appends to a file. The file may be renamed, as log rotation does: a new one is begun then.
+    """Return a log that appends to a file. If log rotation renames the file, a new one is created.
 
     Raises ConfigError if the file cannot be opened.
     """

@@ -1,4 +1,4 @@
-"""The authorizer of one broker: the cluster's ACLs as the controller said last, and the rules of the configuration."""
+"""The authorizer of one broker: the cluster's ACLs by the controller's last update, and the configured rules."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sparklog.security.audit_log import AuditLog, open_audit_log
 
 
 class Authorizer:
-    """Decides what clients may do. Used on one event loop."""
+    """Decides on the actions of clients. Used on one event loop."""
 
     def __init__(self, rules: AclRules, audit_log: AuditLog | None = None, *, is_enabled: bool = True) -> None:
-        """`is_enabled`: whether there are ACLs. Without them, everybody may do everything."""
+        """is_enabled: whether ACLs are checked; otherwise every client may do everything"""
         self.is_enabled = is_enabled
         self._audit_log = audit_log
         self._acls = Acls((), rules)
@@ -24,7 +24,7 @@ class Authorizer:
 
     @property
     def is_audited(self) -> bool:
-        """Whether each decision must be asked for, so that the audit log has it."""
+        """Whether there is an audit log: then callers must not cache decisions."""
         return self._audit_log is not None
 
     @classmethod
@@ -47,12 +47,12 @@ class Authorizer:
         return self._acls.bindings
 
     def set_acls(self, acls: Iterable[AclBinding]) -> None:
-        """Replace the ACLs. Decisions from now on are based on these."""
+        """Replace the ACLs."""
         self._acls = Acls(acls, self._acls.rules)
         self.version += 1
 
     def is_allowed(self, subject: Subject, action: Action) -> bool:
-        """Return whether the subject may do this."""
+        """Return whether the subject may do the action."""
         if not self.is_enabled:
             return True
         decision = self._acls.decide(subject, action)
@@ -61,7 +61,7 @@ class Authorizer:
         return decision.is_allowed
 
     def operations(self, subject: Subject, resource_type: AclResourceType, name: str) -> list[AclOperation]:
-        """Return what the subject may do with a resource. The audit log does not have these decisions."""
+        """Return the operations that the subject may do on a resource. They are not written to the audit log."""
         return [
             operation
             for operation in OPERATIONS[resource_type]
@@ -69,5 +69,5 @@ class Authorizer:
         ]
 
     def is_allowed_somewhere(self, subject: Subject, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Return whether the subject may do this with some resource of the type, which need not exist."""
+        """Return whether the subject may do the operation on some resource of the type, which need not exist."""
         return not self.is_enabled or self._acls.is_allowed_somewhere(subject, operation, resource_type)

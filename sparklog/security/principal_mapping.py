@@ -1,4 +1,4 @@
-"""Principals of certificates by `ssl.principal.mapping.rules`, as Apache Kafka's SslPrincipalMapper makes them.
+"""Mapping of certificates to principals by `ssl.principal.mapping.rules`, as by Apache Kafka's SslPrincipalMapper.
 
 Rules are separated by commas. The first rule whose pattern matches the certificate's whole name makes the principal:
 
@@ -49,7 +49,7 @@ class PrincipalMapper:
     def principal(self, name: str) -> str:
         """Return the principal of a certificate with this name.
 
-        Raises SaslAuthenticationFailed if no rule applies: such a client is not let in.
+        Raises SaslAuthenticationFailed if no rule applies; the client is refused.
         """
         for rule in self._rules:
             if (made := rule.apply(name)) is not None:

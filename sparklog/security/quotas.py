@@ -1,20 +1,20 @@
-"""Client quotas at work: which quota applies to a client, and the buckets that it draws from. Pure.
+"""Client quotas: the quotas that apply to a client, and its token buckets. Pure.
 
-Of all entities that have a quota of a kind, the first of these applies (kafka.server.ClientQuotaManager):
+Of all entities with a quota of a kind, the first of these applies (kafka.server.ClientQuotaManager):
 
     user and client id · user, default client id · user · default user, client id · default user and client id
     · default user · client id · default client id
 
-Clients to whom the same user's quota applies share a bucket; of a quota for both, each pair has a bucket of its own; of
-a default, each user (or client id, or pair) has its own.
+All clients of a user share the bucket of the user's quota. With a quota for user and client id, each pair has a bucket.
+With a default quota, each user (or client id, or pair) has a bucket.
 
-A bucket fills at the quota's rate and holds `burst_s` of it. A request takes what it costs once that is known, and may
-leave the bucket below zero: the client then waits until the debt is paid. A bucket that is full again is forgotten, so
-no client can make many of them last.
+A bucket fills at the quota's rate and holds `burst_s` of it. A request takes its cost once that is known, and may leave
+the bucket below zero: the client then waits until the debt is paid. A full bucket is dropped, so a client cannot fill
+the memory with buckets.
 
-Differs from Apache Kafka: it averages bytes and times over 11 samples of a second and lets clients that were silent use
-up ten seconds' worth at once. Here it is `quota.window.size.seconds`, so the rate over half a minute is close to the
-quota. Controller mutations are as in Kafka (KIP-599).
+Differs from Apache Kafka, which averages bytes and times over 11 samples of a second: a silent client may use ten
+seconds' worth at once. Here it is `quota.window.size.seconds`, so the rate over half a minute is close to the quota.
+Controller mutations are as in Kafka (KIP-599).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from sparklog.base.quotas import (
 )
 
 SWEEP_AT = 1_000
-"""Above this number of buckets, full ones are looked for, at most once a second."""
+"""Above this number of buckets, full ones are dropped, at most once a second."""
 KNOWN_CLIENTS = 10_000
-"""Clients whose buckets are remembered; one that is forgotten is looked up again."""
+"""Maximum number of clients whose quotas are cached."""
 
 
 MAX_WAIT_MS = (1 << 31) - 1
@@ -55,20 +55,20 @@ def unlimited(partitions: int) -> None:
 
 
 class TokenBucket:
-    """A quota of one owner. All times are in seconds, of a clock that never goes back."""
+    """A token bucket of one owner of a quota. All times are in seconds of a monotonic clock."""
 
     __slots__ = ("_at", "_low", "_saved", "is_low", "most", "rate")
 
     def __init__(self, rate: float, most: float) -> None:
-        """rate: of refilling, per second. most: what it holds when it is full, as it is at first."""
+        """rate: refilled per second. most: the content of a full bucket; a new one is full"""
         self.rate, self.most = rate, most
         self._low = most / 2
         self.is_low = False
-        """Whether less than half was left when something was taken last: without that, nobody waits."""
+        """Whether less than half was left after the last `take`; if not, no client has to wait."""
         self._saved, self._at = most, 0.0
 
     def take(self, amount: float, now: float) -> bool:
-        """Take an amount, which may be more than there is. Return `is_low`."""
+        """Take an amount, even if the bucket has less. Return `is_low`."""
         saved = self._saved + (now - self._at) * self.rate  # as `_now`, for every request
         self._saved = saved = (saved if saved < self.most else self.most) - amount
         self._at = now
@@ -81,7 +81,7 @@ class TokenBucket:
         return 0.0 if saved >= 0 else -saved / self.rate
 
     def is_full(self, now: float) -> bool:
-        """Return whether nothing is owed or used up: a new bucket would be the same."""
+        """Return whether the bucket is full, and so equals a new one."""
         return self._now(now) >= self.most
 
     def _now(self, now: float) -> float:
@@ -89,7 +89,7 @@ class TokenBucket:
 
 
 class ClientBuckets(NamedTuple):
-    """The buckets of a client, by what they count. None: no quota applies."""
+    """The buckets of a client, by what they count; None: no quota applies."""
 
     produced: TokenBucket | None
     fetched: TokenBucket | None
@@ -97,7 +97,7 @@ class ClientBuckets(NamedTuple):
     """In seconds of the event loop."""
     mutated: TokenBucket | None
     longest_s: float
-    """The longest wait that work causes, as in Kafka: a debt beyond it is paid after later requests."""
+    """The longest wait because of work, as in Kafka: later requests pay the rest of the debt."""
 
     @property
     def is_limited(self) -> bool:
@@ -105,11 +105,11 @@ class ClientBuckets(NamedTuple):
         return (self.produced or self.fetched or self.worked or self.mutated) is not None
 
     def fetch_bytes(self, asked: int) -> int:
-        """Return what a fetch may return at once: what is asked for, or a burst of the quota, to wait never long."""
+        """Return the bytes that a fetch may return: those that it asks for, at most a burst, to keep waits short."""
         return min(asked, max(1, int(self.fetched.most))) if self.fetched else asked
 
     def work_wait_s(self, now: float) -> float:
-        """Return how long the client must wait because of its work."""
+        """Return the seconds for which the client must wait because of its work."""
         return min(self.worked.wait_s(now), self.longest_s) if self.worked else 0.0
 
     def mutate(self, partitions: int, now: float, *, strict: bool) -> None:
@@ -128,12 +128,12 @@ class ClientBuckets(NamedTuple):
 
 
 def whole_ms(wait_s: float) -> int:
-    """Return the milliseconds to wait, as an answer has them."""
+    """Return a wait in whole milliseconds, for a response."""
     return min(ceil(wait_s * 1000), MAX_WAIT_MS)
 
 
 class QuotaWindows(NamedTuple):
-    """How many seconds' worth of a quota a silent client may use up at once."""
+    """Seconds' worth of a quota that a silent client may use at once."""
 
     burst_s: float = 1.0
     """quota.window.size.seconds"""
@@ -146,11 +146,11 @@ class ClientQuotas:
 
     def __init__(self, windows: QuotaWindows) -> None:
         self.generation = 0
-        """Grows with each change of quotas: whoever holds a `ClientBuckets` must ask for it again."""
+        """Grows with each change of quotas: `ClientBuckets` of an earlier generation are outdated."""
         self.has_client_quotas = False
-        """Whether there is any quota but those of addresses."""
+        """Whether there is a quota of a user or client id."""
         self.waits = 0
-        """Number of requests for which a client had to wait, since the start."""
+        """Number of requests since the start after which a client had to wait."""
         self.waited_s = 0.0
         self._windows = windows
         self._quotas: dict[Entity, ClientQuota] = {}
@@ -164,7 +164,7 @@ class ClientQuotas:
         return list(self._quotas.values())
 
     def set_quotas(self, quotas: Iterable[ClientQuota]) -> None:
-        """Replace all quotas. Debts of quotas that stay as they are remain, unless one of their kind is removed."""
+        """Replace all quotas. Debts of unchanged quotas remain, unless a quota of the same kind is removed."""
         before, self._quotas = self._quotas, {quota.entity: quota for quota in quotas}
         removed = {key for each in before.values() for key in each.values if key not in self._values(each.entity)}
         self._buckets = {name: bucket for name, bucket in self._buckets.items() if name[0] not in removed}
@@ -173,7 +173,7 @@ class ClientQuotas:
         self._find.cache_clear()
 
     def count_wait(self, seconds: float) -> None:
-        """Count a request for which its client has to wait."""
+        """Count a request after which its client has to wait."""
         self.waits += 1
         self.waited_s += seconds
 
@@ -191,7 +191,7 @@ class ClientQuotas:
         )
 
     def connect(self, address: str, now: float) -> float:
-        """Count a new connection and return 0; or return the seconds until the address may have another one."""
+        """Count a new connection and return 0; or return the seconds until the address may open another one."""
         found = self._find_ip(address)
         if found is None:
             return 0.0
@@ -201,7 +201,7 @@ class ClientQuotas:
         assert bucket
         bucket.take(1, now)
         if wait_s := bucket.wait_s(now):
-            bucket.take(-1, now)  # a connection that is refused does not count
+            bucket.take(-1, now)  # a refused connection does not count
         return wait_s
 
     def _values(self, owner: Entity) -> Mapping[str, float]:
@@ -224,14 +224,14 @@ class ClientQuotas:
             return
         self._swept_at = now
         self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)}
-        self.generation += 1  # a bucket that is full is made again for its client
+        self.generation += 1  # clients get new buckets in place of dropped ones
 
     def _find_owners(self, user: str, client_id: str) -> tuple[tuple[Entity, float] | None, ...]:
         keys = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
         return tuple(self._find_owner(key, user, client_id) for key in keys)
 
     def _find_owner(self, key: str, user: str, client_id: str) -> tuple[Entity, float] | None:
-        """Return the quota that applies, and who shares its bucket."""
+        """Return the owner of the bucket and the value of the quota that applies; None: no quota does."""
         pair, of_user, of_client = (
             entity({USER: user, CLIENT_ID: client_id}),
             entity({USER: user}),

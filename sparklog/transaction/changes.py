@@ -1,10 +1,10 @@
-"""The changes of a transactional id: each returns the value that follows from the present one.
+"""The changes of a transactional id: each function returns the next value of the id.
 
 As org.apache.kafka.coordinator.transaction.TransactionMetadata. Each change is one of the table's transitions
 (states.py). `previous_producer_id` always names the producer id before the change.
 
-A client never gets the epoch LAST_EPOCH: with it, the coordinator fences the producer that has the epoch before. From
-there on the id goes on with a fresh producer id, at epoch 0.
+A client never gets LAST_EPOCH: with it, the coordinator fences the producer that has the epoch before. After that the
+transactional id continues with a fresh producer id, at epoch 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LAST_EPOCH = (1 << 15) - 1
 
 
 def state_of(value: TransactionValue) -> TransactionState:
-    """Return the state that the log holds of an id."""
+    """Return the state of a transactional id."""
     return TransactionState(value.status)
 
 
@@ -56,13 +56,13 @@ def created(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionValue:
 def initialised(
     value: TransactionValue, *, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
 ) -> TransactionValue:
-    """Give the id to a producer with this producer id and epoch. Its transaction must be over."""
+    """Give the transactional id to a producer with this producer id and epoch. No transaction may be open."""
     is_same = (producer_id, epoch) == (value.producer_id, value.producer_epoch)
     return _changed(
         value,
         EMPTY,
         now_ms,
-        # A producer that asks again is known by the id before, so a retry must keep it.
+        # A retry must keep the previous id, by which the retrying producer is recognized.
         previous_producer_id=value.previous_producer_id if is_same else value.producer_id,
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -92,7 +92,7 @@ def extended(
 def prepared(
     value: TransactionValue, *, is_commit: bool, version: int, fresh_producer_id: int, now_ms: int
 ) -> TransactionValue:
-    """Decide the transaction's end. In TV2 this raises the epoch; the fresh producer id follows an exhausted one."""
+    """Prepare the transaction's end. In TV2 this raises the epoch; the fresh producer id replaces an exhausted one."""
     target = PREPARE_COMMIT if is_commit else PREPARE_ABORT
     is_open = state_of(value) is ONGOING
     present = value if is_open else replace(value, partitions=(), start_ms=now_ms)
@@ -102,10 +102,10 @@ def prepared(
 
 
 def fenced(value: TransactionValue, *, last_epoch: int, fresh_producer_id: int, now_ms: int) -> TransactionValue:
-    """Abort the transaction with a higher epoch than its producer has: what that sends from now on is refused.
+    """Prepare the abort of the transaction with a higher epoch than its producer has, which fences the producer.
 
-    The epoch is raised once, here, and not a second time by the abort. `last_epoch` is the producer's own epoch if it
-    may ask for the new one, and NO_EPOCH if another producer takes over.
+    The epoch is raised once, here, and not again by the abort. last_epoch: the producer's epoch if it may get the new
+    one, NO_EPOCH if another producer takes over
     """
     check_transition(state_of(value), PREPARE_EPOCH_FENCE)
     fence = replace(value, status=PREPARE_EPOCH_FENCE)
@@ -113,7 +113,7 @@ def fenced(value: TransactionValue, *, last_epoch: int, fresh_producer_id: int, 
 
 
 def completed(value: TransactionValue, now_ms: int) -> TransactionValue:
-    """End the transaction: all markers are written. A fresh producer id takes effect here, at epoch 0."""
+    """Complete the transaction: all markers are written. A fresh producer id takes effect here, at epoch 0."""
     target = COMPLETE_COMMIT if state_of(value) is PREPARE_COMMIT else COMPLETE_ABORT
     ended = _changed(value, target, now_ms, partitions=())
     if value.next_producer_id == NO_PRODUCER_ID:
@@ -141,7 +141,7 @@ def _changed(value: TransactionValue, target: TransactionState, now_ms: int, **f
 
 
 def together(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Return the partitions, each once, with those of a topic together, as records keep them."""
+    """Return the partitions without duplicates, grouped by topic, as records have them."""
     by_topic: dict[str, list[TopicPartition]] = {}
     for partition in dict.fromkeys(partitions):
         by_topic.setdefault(partition.topic, []).append(partition)

@@ -1,10 +1,10 @@
 """The transaction coordinator of one broker: finds the shard of each transactional id and passes requests to it.
 
-The transactional ids of a partition of `__transaction_state` are served by its leader (coordinator/partitions.py). Once
-the end of a transaction is decided and committed, its markers are sent to the leaders of its partitions
-(marker_sender.py); the shard is told when all have them.
+The leader of a partition of `__transaction_state` serves the partition's transactional ids (coordinator/partitions.py).
+Once the end of a transaction is committed in the log, its markers are sent to the leaders of its partitions
+(marker_sender.py); `markers_written` of the shard follows when all are written.
 
-Each method is one API. An error of a request is in its response; no KafkaError is raised.
+Methods for requests are one API each. The error of a request is in its response; no KafkaError is raised.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from sparklog.transaction_topic.records import NO_PRODUCER_ID, TransactionRecord
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 TIMEOUT_MS = 5_000
-"""How long replicas may take to have a record."""
+"""Longest wait for the replication of a record."""
 MAX_ID_BYTES = (1 << 15) - 1
 FENCED_RETRY_S = 1.0
-"""How often a fenced coordinator looks whether it has been elected again."""
+"""Interval at which a fenced coordinator checks whether it has been elected again."""
 SLICE_SIZE = 1_000
-"""Number of transactional ids that are looked at together: a few milliseconds of work."""
+"""Transactional ids that are handled in one slice: a few milliseconds of work."""
 Runtime = CoordinatorRuntime[TransactionShard]
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
@@ -89,9 +89,7 @@ class TransactionCoordinator:
         slices: Slices,
         call_later: CallLater | None = None,
     ) -> None:
-        """Take the dependencies.
-
-        create_topic: as in `CoordinatorPartitions`. new_producer_id: returns an id that nobody else gets; raises
+        """create_topic: as in `CoordinatorPartitions`. new_producer_id: returns an unused producer id; raises
         CoordinatorLoadInProgress.
         """
         self._config = config
@@ -122,13 +120,13 @@ class TransactionCoordinator:
         )
 
     def stop(self) -> None:
-        """Answer all waiting requests, send no more markers, and refuse further requests: the broker is stopping."""
+        """Answer all waiting requests, send no more markers, and refuse further requests."""
         self.partitions.stop()
         for task in self._sending:
             task.cancel()
 
     def partition_for(self, transactional_id: str) -> int:
-        """Return the number of the topic's partition that an id belongs to. Raises InvalidRequest for a long id."""
+        """Return the partition of `__transaction_state` that an id belongs to. Raises InvalidRequest for a long id."""
         if len(transactional_id.encode(errors="surrogatepass")) > MAX_ID_BYTES:
             raise InvalidRequest(f"a transactional id of more than {MAX_ID_BYTES} bytes")
         return self.partitions.partition_for(transactional_id)
@@ -168,11 +166,11 @@ class TransactionCoordinator:
     async def _send_markers(
         self, runtime: Runtime, name: TopicPartition, effect: SendMarkers | SendSinkMarkers
     ) -> None:
-        """Send markers with the leader epoch of the partition of the topic, until all are written.
+        """Send markers until all are written, with the present leader epoch of the partition of `__transaction_state`.
 
-        The epoch is not the one in which this broker began to lead. Another may have led since, for so short a time
-        that this broker was not told, and its markers have fenced the older epoch. Then this one goes on once it is
-        told of its newer epoch.
+        This epoch may be newer than the one in which this broker began to lead. Another broker may have led in between,
+        so shortly that this broker was not informed, and its markers have fenced the older epoch. Then this broker
+        continues once it is informed of its newer epoch.
         """
         are_written, fenced_epoch = False, -1
         while not are_written and not runtime.is_closed:
@@ -194,7 +192,7 @@ class TransactionCoordinator:
     async def _write_markers(
         self, runtime: Runtime, coordinator_epoch: int, effect: SendMarkers | SendSinkMarkers
     ) -> bool:
-        """Return whether all markers are written; not if the coordinator is closed. Raises MarkerFenced."""
+        """Return True once all markers are written, False if the runtime is closed. Raises MarkerFenced."""
         if isinstance(effect, SendSinkMarkers):
             return await self.sinks.write_markers(runtime, coordinator_epoch, effect)
         marker = TransactionMarker(
@@ -215,7 +213,7 @@ class TransactionCoordinator:
         request: TransactionRequest[Response],
         ask: Callable[[Runtime], Awaitable[Response]],
     ) -> Response:
-        """Return what `ask` answers with the runtime of an id, or the refusal if that raises a KafkaError."""
+        """Return the response of `ask`, called with the runtime of an id; the refusal if that raises a KafkaError."""
         try:
             self.partition_for(transactional_id)
             return await ask(await self.partitions.runtime_for(transactional_id))
@@ -223,15 +221,15 @@ class TransactionCoordinator:
             return request.refused(error)
 
     async def _fresh_producer_id(self, runtime: Runtime, transactional_id: str) -> int:
-        """Return a fresh id if a decision about the transactional id may need one."""
+        """Return a fresh producer id if a decision about the transactional id may need one."""
         if runtime.shard.transactions.needs_producer_id(transactional_id):
             return await self._new_producer_id()
         return NO_PRODUCER_ID
 
     async def init_producer_id(self, request: InitProducerId) -> InitProducerIdResponse:
-        """Return a producer id and epoch that fence the id's former producers.
+        """Return a producer id and epoch that fence the former producers of the transactional id.
 
-        ConcurrentTransactions while an open transaction of theirs is being aborted.
+        The response has ConcurrentTransactions while an open transaction of theirs is being aborted.
         """
 
         async def ask(runtime: Runtime) -> InitProducerIdResponse:
@@ -241,7 +239,7 @@ class TransactionCoordinator:
         return await self.answer(request.transactional_id, request, ask)
 
     async def add_partitions(self, request: AddPartitions) -> AddPartitionsResponse:
-        """Return an error, or None, for each partition once it is part of the transaction, in the log too."""
+        """Return an error, or None, for each partition, once the enrolment is committed in the log."""
 
         async def ask(runtime: Runtime) -> AddPartitionsResponse:
             return await runtime.ask(lambda _, now_ms: runtime.shard.add_partitions(request, now_ms))
@@ -249,7 +247,7 @@ class TransactionCoordinator:
         return await self.answer(request.transactional_id, request, ask)
 
     async def end(self, request: EndTxn) -> EndTxnResponse:
-        """Return the next transaction's producer id and epoch, once the decision to commit or to abort is in the log.
+        """Return the next transaction's producer id and epoch, once the Prepare record is committed in the log.
 
         Markers are sent after that.
         """
@@ -261,7 +259,7 @@ class TransactionCoordinator:
         return await self.answer(request.transactional_id, request, ask)
 
     async def describe(self, request: DescribeTransactions) -> DescribeTransactionsResponse:
-        """Return the transaction or error of each id, in their order. Only what is committed to the log is shown."""
+        """Return the transaction or error of each id, in their order, from state that is committed in the log."""
 
         async def describe(transactional_id: str) -> DescribedTransaction:
             alone = DescribeTransactions(transactional_ids=[transactional_id])
@@ -276,7 +274,7 @@ class TransactionCoordinator:
         return DescribeTransactionsResponse(transactions=await self._slices.each(request.transactional_ids, describe))
 
     async def list(self, request: ListTransactions) -> ListTransactionsResponse:
-        """Return the ids of all loaded partitions, and an error if others are not loaded yet."""
+        """Return the transactional ids of all loaded partitions, and an error if others are not loaded yet."""
         now_ms = self._clock.time_ms()
         try:
             nothing = self._new_shard().list(request, now_ms)
@@ -298,7 +296,7 @@ class TransactionCoordinator:
     # The clock
 
     async def abort_timed_out(self) -> None:
-        """Abort the transactions and the batches of sinks that are open for longer than their timeout."""
+        """Abort transactions and batches of sinks that have been open for longer than their timeout."""
         for runtime in self.partitions.runtimes:
             await self._slices.each(
                 of_many(tuple(runtime.shard.transactional_ids), SLICE_SIZE), self._aborting(runtime)
@@ -321,7 +319,7 @@ class TransactionCoordinator:
         return abort_some
 
     async def expire(self) -> None:
-        """Delete the transactional ids and sinks that have been unused for too long."""
+        """Delete expired transactional ids and sinks."""
         for runtime in self.partitions.runtimes:
             await self._slices.each(
                 of_many(tuple(runtime.shard.transactional_ids), SLICE_SIZE), self._expiring(runtime)

@@ -1,4 +1,4 @@
-"""EndTxn: what becomes of a client's commit or abort.
+"""EndTxn: the outcome of a client's commit or abort.
 
 Transactions of TV1 keep the producer's epoch, which the request must name:
 
@@ -10,8 +10,9 @@ Transactions of TV1 keep the producer's epoch, which the request must name:
     CompleteCommit   done                  INVALID_TXN_STATE
     CompleteAbort    INVALID_TXN_STATE     done
 
-"Ask again" is CONCURRENT_TRANSACTIONS. In TV2 each end raises the epoch (KIP-890). A request with the present epoch
-ends the present transaction; with the epoch before, it repeats the request that has ended the last one:
+"Ask again" is CONCURRENT_TRANSACTIONS, on which clients retry. In TV2 each end raises the epoch (KIP-890). A request
+with the present epoch ends the present transaction; one with the epoch before repeats the request that has ended the
+last transaction:
 
     state            commit, present       commit, repeated      abort, present        abort, repeated
     Empty            INVALID_TXN_STATE     PRODUCER_FENCED       abort of nothing      PRODUCER_FENCED
@@ -21,12 +22,14 @@ ends the present transaction; with the epoch before, it repeats the request that
     CompleteCommit   INVALID_TXN_STATE     done                  abort of nothing      INVALID_TXN_STATE
     CompleteAbort    INVALID_TXN_STATE     PRODUCER_FENCED       abort of nothing      done
 
-A client aborts nothing if it does not know whether a partition has joined the transaction. It may do that while the
-markers of its former transaction are being written, since the answer to EndTxn, which names the id and the epoch of the
-next transaction, does not wait for them. There Kafka answers PRODUCER_FENCED, upon which clients give up the producer,
-though nobody has fenced it. Any other epoch is PRODUCER_FENCED, and so is a repeated request of a producer that
-another has fenced. A repeated commit after an abort met a transaction that had run out of time: PRODUCER_FENCED, as in
-Kafka after 4.3 (KAFKA-20785), tells clients that they can recover.
+"Abort of nothing": a client sends an abort if it does not know whether a partition has joined the transaction. It may
+do so while the markers of its former transaction are being written, as the answer to EndTxn, with the producer id and
+epoch of the next transaction, does not wait for them. Kafka then answers PRODUCER_FENCED, on which clients close the
+producer, though no other producer has fenced it.
+
+Any other epoch is PRODUCER_FENCED, and so is a repeated request of a fenced producer. A repeated commit after an abort
+means that the transaction had timed out: PRODUCER_FENCED, as in Kafka after 4.3 (KAFKA-20785), tells clients that they
+can recover.
 """
 
 from __future__ import annotations
@@ -49,15 +52,15 @@ from sparklog.transaction_topic.records import TransactionValue
 
 
 class EndTxnOutcome(Enum):
-    """What an accepted request leads to."""
+    """The outcome of an accepted request."""
 
-    PREPARE = "the transaction's end is written, and markers follow"
+    PREPARE = "a Prepare record is written, and markers follow"
     ABORT_NOTHING = "an end without markers is written"
-    DONE = "it has been done before"
+    DONE = "the request was carried out before"
 
 
 def decide_end(value: TransactionValue, request: EndTxn) -> EndTxnOutcome:
-    """Return what the request leads to.
+    """Return the request's outcome.
 
     Raises InvalidProducerIdMapping, ProducerFenced, InvalidTxnState or ConcurrentTransactions.
     """
@@ -101,12 +104,12 @@ def _end_v2(value: TransactionValue, request: EndTxn) -> EndTxnOutcome:
 
 
 def _is_repeated(value: TransactionValue, request: EndTxn) -> bool:
-    """Whether the request names the id and the epoch with which the last transaction ended."""
+    """Return whether the request has the producer id and epoch with which the last transaction ended."""
     if request.producer_epoch < 0 or request.producer_epoch != value.last_producer_epoch:
         return False
     if request.producer_id == value.producer_id:
         return value.producer_epoch == request.producer_epoch + 1
-    # The epochs of the id before were exhausted by that end.
+    # That end has exhausted the epochs of the previous producer id.
     is_first = value.producer_epoch == 0 and is_exhausted(request.producer_epoch)
     return is_first and request.producer_id == value.previous_producer_id
 

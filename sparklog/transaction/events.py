@@ -18,7 +18,7 @@ from sparklog.transaction_topic.records import TransactionValue
 
 
 class SendMarkers(Struct, frozen=True, kw_only=True):
-    """Effect: write a marker to each partition, until all have it, and report them to `markers_written`."""
+    """Effect: write a marker to each partition, then call `markers_written`."""
 
     transactional_id: str
     producer_id: int
@@ -29,21 +29,21 @@ class SendMarkers(Struct, frozen=True, kw_only=True):
 
 
 class TransactionChange(Struct, frozen=True, kw_only=True):
-    """Event: the record of a change is committed, or has failed."""
+    """Event: the record of a change of transactional ids is committed, or has failed."""
 
     transactional_ids: Sequence[str]
     is_extension: bool = False
-    """Partitions joined a transaction."""
+    """Whether the change adds partitions to a transaction."""
 
 
 class PreparedTimer(Struct, frozen=True, kw_only=True):
-    """Timer: look whether a prepared transaction has to be written again."""
+    """Timer: write a prepared transaction again, if its record has failed."""
 
     transactional_id: str
 
 
 def markers_of(name: str, value: TransactionValue) -> SendMarkers:
-    """Return the effect that ends a prepared transaction."""
+    """Return the effect that writes the markers of a prepared transaction."""
     return SendMarkers(
         transactional_id=name,
         producer_id=value.producer_id,
@@ -55,26 +55,26 @@ def markers_of(name: str, value: TransactionValue) -> SendMarkers:
 
 
 class SendSinkMarkers(Struct, frozen=True, kw_only=True):
-    """Effect: write all markers, and report them to `markers_written`."""
+    """Effect: write all markers of a batch, then call `markers_written`."""
 
     sink_id: str
     markers: Sequence[SinkMarkers]
 
     @property
     def transactional_id(self) -> str:
-        """The sink's id, under the name that effects of producers have for theirs."""
+        """The sink's id, named as in SendMarkers."""
         return self.sink_id
 
 
 class SinkChange(Struct, frozen=True, kw_only=True):
-    """Event: the record of a change is committed, or has failed."""
+    """Event: the record of a change of sinks is committed, or has failed."""
 
     sink_ids: Sequence[str]
     is_extension: bool = False
-    """A task attempt or a partition joined the batch."""
+    """Whether the change adds task attempts or partitions to a batch."""
 
 
 class SinkTimer(Struct, frozen=True, kw_only=True):
-    """Timer: look whether a prepared batch has to be written again."""
+    """Timer: write a prepared batch again, if its record has failed."""
 
     sink_id: str

@@ -1,4 +1,4 @@
-"""InitProducerId: which producer id and epoch the next producer with a transactional id gets.
+"""InitProducerId: the producer id and epoch of the next producer with a transactional id.
 
     state            without id and epoch in the request       with the present ones (KIP-360)     with the last ones
     no such id       a fresh id, epoch 0                       a fresh id, epoch 0                 a fresh id, epoch 0
@@ -7,13 +7,15 @@
     Prepare*         ask again                                 ask again                           ask again
     Empty, Complete* the next epoch                            the next epoch                      the present epoch
 
-"Ask again" is CONCURRENT_TRANSACTIONS. Any other id and epoch in the request is PRODUCER_FENCED. The next epoch after
-the last one that clients get is epoch 0 of a fresh id. The last ones belong to the producer that the present ones were
-made for: it did not get its answer. A producer that was fenced by another has no last ones, so it stays fenced. In
-Kafka it would get the epoch of the fence, and could go on until the other producer asks again.
+"Ask again" is CONCURRENT_TRANSACTIONS, on which clients retry. Any other id and epoch in the request is
+PRODUCER_FENCED. After the last epoch that clients get, the next epoch is epoch 0 of a fresh producer id.
 
-Apache Kafka also aborts an open transaction for a producer with an old epoch, which is then refused; here such a
-producer changes nothing.
+A request with the last id and epoch is a retry: its producer did not get the answer with the present ones. After a
+fence by another producer there are no last ones, so the fenced producer stays fenced. In Kafka it would get the epoch
+of the fence, and could continue until the other producer sends its next request.
+
+Apache Kafka also aborts an open transaction on the request of a producer with an old epoch, and then refuses the
+request; here such a request changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, Transac
 def initialise(
     value: TransactionValue | None, request: InitProducerId, fresh_producer_id: int, now_ms: int
 ) -> TransactionValue:
-    """Return the id's next value. If it is prepared to abort, the producer must ask again.
+    """Return the next value of the transactional id. If that prepares an abort, the producer must ask again.
 
     Raises ProducerFenced or ConcurrentTransactions.
     """
@@ -68,7 +70,7 @@ def _is_present(value: TransactionValue, request: InitProducerId) -> bool:
 
 
 def _is_last(value: TransactionValue, request: InitProducerId) -> bool:
-    """Whether the request names the id and epoch that were exchanged for the present ones."""
+    """Return whether the request has the id and epoch that the present ones have replaced."""
     if request.producer_epoch == NO_EPOCH or request.producer_epoch != value.last_producer_epoch:
         return False
     owner = value.previous_producer_id if is_exhausted(request.producer_epoch) else value.producer_id

@@ -1,4 +1,4 @@
-"""Transactional ids and sinks, described and listed: what the coordinator knows, for people and tools."""
+"""Descriptions and lists of transactional ids and sinks, for operators' tools."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def describe(
     find: Callable[[str], TransactionValue | None],
     partitions_of: Callable[[str], Iterable[TopicPartition]],
 ) -> DescribeTransactionsResponse:
-    """Return a description of each id, in their order; those that do not exist have TransactionalIdNotFound.
+    """Return a description of each id, in their order; missing ids have TransactionalIdNotFound.
 
-    find: returns what the log holds of an id; partitions_of: the partitions to show of an id that exists
+    find: returns the value of an id. partitions_of: returns the partitions to show for an existing id.
     """
 
     def one(name: str) -> DescribedTransaction:
@@ -56,10 +56,10 @@ def describe(
 def list_transactions(
     request: ListTransactions, values: Iterable[tuple[str, TransactionValue]], now_ms: int
 ) -> ListTransactionsResponse:
-    """Return the ids that pass all filters, and the names of states that do not exist. Raises InvalidRegularExpression.
+    """Return the ids that pass all filters, and the names of unknown states. Raises InvalidRegularExpression.
 
-    As in Kafka, an id without a transaction passes the filter by duration. A sink, which has many producers, is listed
-    once for each that the filter names: tools look for the transactional id of a producer.
+    As in Kafka, an id without a transaction passes the filter by duration. A sink has many producers, and is listed
+    once for each of them in the filter: tools look for the transactional id of a producer.
     """
     states = {BY_NAME[name] for name in request.states if name in BY_NAME}
     producer_ids = frozenset(request.producer_ids)
@@ -88,7 +88,7 @@ def list_transactions(
 
 
 def describe_sink(sink_id: str, value: TransactionValue | None, writers: int) -> DescribedSink:
-    """Return the description of a sink with so many writers; one that does not exist has TransactionalIdNotFound."""
+    """Return the description of a sink; a missing one has TransactionalIdNotFound. writers: its number of producers"""
     if value is None:
         return DescribedSink(sink_id=sink_id, error=TransactionalIdNotFound(f"there is no sink {sink_id!r}"))
     sink = sink_of(value)
@@ -107,7 +107,7 @@ def describe_sink(sink_id: str, value: TransactionValue | None, writers: int) ->
 
 
 def list_sink(sink_id: str, value: TransactionValue) -> ListedSink:
-    """Return what a list shows of a sink."""
+    """Return a sink's entry in a list."""
     return ListedSink(
         sink_id=sink_id,
         state=state_of(value).text,

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 def load(
     log: Log, end_offset: int, make: Callable[[], TransactionShard], is_wanted: Callable[[], bool]
 ) -> tuple[TransactionShard, str]:
-    """Return a new object from `make` with all records below `end_offset` replayed into it, and what was read. Blocks.
+    """Return a shard with all records below `end_offset` replayed into it, and a text about them for the log. Blocks.
 
     Ends early if `is_wanted()` returns false. Raises KafkaStorageError, or CorruptRecord for a damaged batch.
     """

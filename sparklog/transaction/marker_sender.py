@@ -1,10 +1,10 @@
-"""Delivery of transaction markers to the leaders of their partitions, until each has them.
+"""Delivery of transaction markers to the leaders of their partitions, until all are written.
 
-    partition is led            ask its leader: WriteTxnMarkers
-    partition without a leader  try again
-    partition does not exist    done, if it has not existed for `MISSING_MS`: it was deleted, and nothing is left to
-                                end. (A broker may hear of a new topic a moment later than others do)
-    error that passes           try again, with the leader as it is known by then
+    partition with a leader     send WriteTxnMarkers to it
+    partition without a leader  retry
+    missing partition           done after `MISSING_MS`: the partition was deleted. Before that, retry: this broker may
+                                learn of a new topic a moment later than others
+    temporary error             retry, with the leader that is known by then
     fenced                      stop: a newer coordinator or a newer epoch of the producer ends the transaction, unless
                                 this broker is elected again (coordinator.py)
 
@@ -37,14 +37,14 @@ logger = logging.getLogger(__name__)
 
 
 class Leaders(Protocol):
-    """How to reach the leaders of partitions."""
+    """The leaders of partitions, and calls to them."""
 
     def exists(self, name: TopicPartition) -> bool:
-        """Return whether the partition exists, as far as this broker has heard."""
+        """Return whether this broker knows the partition."""
         ...
 
     def leader_of(self, name: TopicPartition) -> int | None:
-        """Return the id of the leading broker, if there is one."""
+        """Return the id of the leading broker; None if there is none."""
         ...
 
     async def write(self, broker_id: int, request: WriteTxnMarkers, *, timeout_ms: int) -> WriteTxnMarkersResponse:
@@ -56,11 +56,11 @@ class Leaders(Protocol):
 
 
 class MarkerFenced(Exception):
-    """The producer or the coordinator has been replaced: the transaction is not this coordinator's any more."""
+    """A newer producer or coordinator has taken the transaction over."""
 
 
 class MarkerSender:
-    """Sends markers. One call for each transaction."""
+    """Sends the markers of transactions."""
 
     def __init__(self, leaders: Leaders) -> None:
         self._leaders = leaders

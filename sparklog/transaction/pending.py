@@ -1,6 +1,6 @@
 """Changes of transactional ids whose records are not committed yet.
 
-One change of an id at a time, but extensions may follow one another, since they cannot contradict each other.
+An id has one change at a time. Only extensions, which add partitions or task attempts, may overlap.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from sparklog.base.errors import ConcurrentTransactions
 
 
 class PendingChanges:
-    """The number of such changes of each id, extensions apart."""
+    """The numbers of pending changes and of pending extensions of each id."""
 
     def __init__(self) -> None:
         self._changing: Counter[str] = Counter()
         self._extending: Counter[str] = Counter()
 
     def begin(self, name: str, *, is_extension: bool = False) -> None:
-        """Note that the record of a change is about to be written; `ended` must follow."""
+        """Count a change whose record is about to be written; `ended` must follow."""
         (self._extending if is_extension else self._changing)[name] += 1
 
     def ended(self, name: str, *, is_extension: bool = False) -> None:
-        """Note that the record of a change is committed, or has failed."""
+        """Count a change as ended: its record is committed, or has failed."""
         pending = self._extending if is_extension else self._changing
         pending[name] -= 1
         if not pending[name]:

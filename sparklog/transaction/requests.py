@@ -1,4 +1,4 @@
-"""Requests to a transaction coordinator and its responses, as plain values; the Kafka and gRPC servers translate them.
+"""Requests to a transaction coordinator and its responses, as plain values; the listeners translate them.
 
 Each class is the request or response of the Kafka API of its name, for all versions. `refused` returns the response to
 a request that is refused as a whole. Errors are those of the newest version: a listener answers ProducerFenced as
@@ -27,7 +27,7 @@ class InitProducerId(Struct, frozen=True, kw_only=True):
     transactional_id: str
     timeout_ms: int
     producer_id: int = NO_PRODUCER_ID
-    """The producer id and epoch that the producer has, if it goes on after an error (KIP-360)."""
+    """The present producer id of a producer that continues after an error (KIP-360)."""
     producer_epoch: int = NO_EPOCH
 
     def refused(self, error: KafkaError) -> InitProducerIdResponse:
@@ -41,14 +41,14 @@ class InitProducerIdResponse(Struct, frozen=True, kw_only=True):
 
 
 class AddPartitions(Struct, frozen=True, kw_only=True):
-    """Key 24, one transaction of it; also sent for a Produce, or a TxnOffsetCommit, of a client of TV2."""
+    """One transaction of key 24. Brokers also send it for Produce and TxnOffsetCommit of TV2 clients."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     partitions: Sequence[TopicPartition]
     is_verify_only: bool = False
-    """Only answer whether the partitions are part of the transaction."""
+    """Whether to only verify that the partitions are part of the transaction."""
     transaction_version: int = TV1
 
     def refused(self, error: KafkaError) -> AddPartitionsResponse:
@@ -60,7 +60,7 @@ class AddPartitionsResponse(Struct, frozen=True, kw_only=True):
 
 
 class EndTxn(Struct, frozen=True, kw_only=True):
-    """Key 26. Answered when the decision is in the log; markers are written after that."""
+    """Key 26. Answered when the Prepare record is committed; markers are written after that."""
 
     transactional_id: str
     producer_id: int
@@ -75,7 +75,7 @@ class EndTxn(Struct, frozen=True, kw_only=True):
 class EndTxnResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     producer_id: int = NO_PRODUCER_ID
-    """The id and the epoch of the next transaction; absent in TV1, where they stay."""
+    """Producer id and epoch of the next transaction; absent in TV1, where they do not change."""
     producer_epoch: int = NO_EPOCH
 
 
@@ -91,7 +91,7 @@ class DescribeTransactions(Struct, frozen=True, kw_only=True):
 
 
 class DescribedTransaction(Struct, frozen=True, kw_only=True):
-    """A transactional id as its coordinator knows it. With an error, numbers are 0, as in Kafka's answer.
+    """The state of a transactional id. With an error, numbers are 0, as in Kafka's answer.
 
     start_ms: -1 without an open transaction.
     """
@@ -104,7 +104,7 @@ class DescribedTransaction(Struct, frozen=True, kw_only=True):
     producer_id: int = 0
     producer_epoch: int = 0
     partitions: Sequence[TopicPartition] = ()
-    """Partitions of the open transaction; while it ends, those whose marker is not written yet."""
+    """Partitions of the open transaction; while it ends, those without a marker."""
 
 
 class DescribeTransactionsResponse(Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class DescribeTransactionsResponse(Struct, frozen=True, kw_only=True):
 
 
 class ListTransactions(Struct, frozen=True, kw_only=True):
-    """Key 66. Empty filters let everything pass."""
+    """Key 66. An empty filter selects all ids."""
 
     states: Sequence[str] = ()
     producer_ids: Sequence[int] = ()
@@ -134,5 +134,5 @@ class ListedTransaction(Struct, frozen=True, kw_only=True):
 class ListTransactionsResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     unknown_states: Sequence[str] = ()
-    """Names in the request's `states` that no state has."""
+    """Unknown names in the request's `states`."""
     transactions: Sequence[ListedTransaction] = field(default_factory=tuple)

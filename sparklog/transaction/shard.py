@@ -1,7 +1,7 @@
 """One partition of `__transaction_state`: the transactional ids of producers, and the sinks among them.
 
-A transactional id belongs to a producer or is a sink, from its first record on. Clients see sinks among the
-transactional ids; only requests of sinks (sink_requests.py) change them.
+From its first record on, a transactional id belongs to a producer or is a sink. Clients see sinks among the
+transactional ids, and only the requests of sink_requests.py change them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sparklog.transaction_topic.records import TransactionRecord, TransactionVal
 
 
 class TransactionShard:
-    """Passes each request and each record to the machine that it belongs to. Implements Shard."""
+    """Passes each request and each record to its machine. Implements coordinator.runtime.Shard."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.transactions = TransactionMachine(config)
@@ -42,11 +42,11 @@ class TransactionShard:
 
     @property
     def transactional_ids(self) -> Collection[str]:
-        """Those of producers and those of sinks."""
+        """The ids of producers, then those of sinks."""
         return (*self.transactions.transactional_ids, *self.sinks.sink_ids)
 
     def find(self, transactional_id: str) -> TransactionValue | None:
-        """Return what the log holds of an id; None if there is none."""
+        """Return the value of an id; None if there is none."""
         return self.transactions.find(transactional_id) or self.sinks.find(transactional_id)
 
     # Requests
@@ -80,7 +80,7 @@ class TransactionShard:
         return self.sinks.join_batch(request, fresh_producer_ids, now_ms)
 
     def describe(self, request: DescribeTransactions) -> DescribeTransactionsResponse:
-        """Return a description of each id; a sink is shown as the transaction that its batch is."""
+        """Return a description of each id; a sink's batch is shown as a transaction."""
         return describe(request, self.find, self._open_partitions)
 
     def list(
@@ -93,7 +93,7 @@ class TransactionShard:
     # The log and the shell
 
     def markers_written(self, effect: SendMarkers | SendSinkMarkers, now_ms: int) -> Decision[TransactionRecord, None]:
-        """End the transaction or batch of an effect whose markers are all written."""
+        """Complete the transaction or batch of an effect: its markers are all written."""
         if isinstance(effect, SendSinkMarkers):
             return self.sinks.markers_written(effect.sink_id, effect.markers, now_ms)
         return self.transactions.markers_written(
@@ -101,14 +101,14 @@ class TransactionShard:
         )
 
     def loaded(self, now_ms: int, among: Sequence[str]) -> Decision[TransactionRecord, None]:
-        """Send the markers of what is prepared among the ids, after the whole log is replayed."""
+        """Send the markers of prepared transactions and batches of the ids, after the whole log is replayed."""
         of_producers, of_sinks = self.transactions.loaded(now_ms, among), self.sinks.loaded(now_ms, among)
         return Decision(effects=[*of_producers.effects, *of_sinks.effects])
 
     def replay(
         self, record: TransactionRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
     ) -> None:
-        """Apply a record of the log. Its offset does not matter: answers wait for all records before them."""
+        """Apply a record of the log. The offset is not needed: answers wait for all records before them."""
         name, value = record.key.transactional_id, record.value
         is_sink = self.sinks.find(name) is not None if value is None else value.sink is not None
         if is_sink:
@@ -117,7 +117,7 @@ class TransactionShard:
             self.transactions.replay(record)
 
     def settle(self, is_committed: Callable[[int], bool]) -> None:
-        """Nothing is kept of records apart from the state."""
+        """Do nothing: the state has no uncommitted part."""
 
     def timer_fired(self, key: Hashable, now_ms: int) -> Decision[TransactionRecord, None]:
         machine = self.sinks if isinstance(key, SinkTimer) else self.transactions

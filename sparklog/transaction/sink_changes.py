@@ -1,12 +1,12 @@
-"""The changes of a sink: each returns the value that follows from the present one.
+"""The changes of a sink: each function returns the next value of the sink.
 
-The states are those of transactions (states.py), for one batch after another. All producers that tasks have end with
-their batch, each with an epoch higher by one (as in protocol 2 of transactions), and are spare after that: a task of
-the next batch gets the same id with the new epoch, so that partitions do not have to remember new ids for each batch.
-An id whose epochs are used up is dropped.
+The states are those of transactions (states.py), for one batch after another. The end of a batch ends its producers,
+each with an epoch higher by one (as in protocol 2 of transactions), and makes them spare: a task of the next batch gets
+the same producer id with the new epoch, so that partitions need not keep new producer ids for each batch. An id whose
+epochs are used up is dropped.
 
-A batch begins with more producers than tasks have asked for, so that a join need not be written: which of them are
-taken is known to the coordinator alone. After a failover all count as taken.
+A batch begins with more producers than tasks have asked for, so that most joins need no record: only the coordinator's
+memory has the producers that are taken. After a failover all count as taken.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class SinkMarkers(Struct, frozen=True, kw_only=True):
 
 
 def sink_of(value: TransactionValue) -> SinkValue:
-    """Return the part of the value that only sinks have."""
+    """Return the fields that only sinks have."""
     assert value.sink is not None
     return value.sink
 
 
 def producers_of(value: TransactionValue) -> Sequence[int]:
-    """Return the producer ids that may write or end something now: of an id that is no sink, its only one."""
+    """Return the ids of a sink's producers that are not spare; else, and for other ids, the value's own producer id."""
     if value.sink is None:
         return (value.producer_id,)
     return [each.producer_id for each in value.sink.producers if each.role is not SinkProducerRole.SPARE] or (
@@ -68,9 +68,9 @@ def joined(
     expected: Sequence[TopicPartition],
     now_ms: int,
 ) -> TransactionValue:
-    """Begin a batch with all spare producers, or let fresh ones take part in the present one.
+    """Begin a batch with all spare producers, or with fresh ones if none is spare; add fresh ones to an open batch.
 
-    Fresh ones are also needed to begin a batch if none is spare. expected: partitions that the batch will write.
+    expected: partitions that the new batch begins with
     """
     if value is None:
         sink = SinkValue(run_id=request.run_id, is_one_off=request.is_one_off)
@@ -101,15 +101,15 @@ def joined(
 
 
 def run_by(sink: SinkValue, run_id: str) -> SinkValue:
-    """Let a run write; the run that it replaces may not write any more."""
+    """Make a run the present one; the replaced run may not write any more."""
     if run_id == sink.run_id:
         return sink
     former = sink.former_run_ids if sink.run_id == NO_RUN else (*sink.former_run_ids, sink.run_id)
     return replace(sink, run_id=run_id, former_run_ids=former[-MOST_FORMER_RUNS:])
 
 
-def given_up(value: TransactionValue) -> TransactionValue:
-    """Keep the present run from writing, while no batch is open."""
+def without_run(value: TransactionValue) -> TransactionValue:
+    """End the present run, while no batch is open."""
     return replace(value, sink=run_by(sink_of(value), NO_RUN))
 
 
@@ -124,9 +124,9 @@ def committing(
     taken: Container[int] | None,
     now_ms: int,
 ) -> TransactionValue:
-    """Decide that the batch is committed.
+    """Prepare the commit of the batch.
 
-    winners: the partitions of each chosen producer, by its id. taken: the ids that tasks may have; None: all.
+    winners: the partitions of each chosen producer, by its id. taken: the ids that tasks may have; None: all
     """
     partitions = value.partitions or ()
     places = {partition: place for place, partition in enumerate(partitions)}
@@ -151,9 +151,9 @@ def committing(
 def aborting(
     value: TransactionValue, taken: Container[int] | None, now_ms: int, run_id: str | None = None
 ) -> TransactionValue:
-    """Decide that the open batch is aborted.
+    """Prepare the abort of the open batch.
 
-    run_id: what replaces the run that has begun it, another run or NO_RUN; None: nothing does.
+    run_id: replaces the present run: another run, or NO_RUN; None: the run stays
     """
     sink = sink_of(value) if run_id is None else run_by(sink_of(value), run_id)
     producers = tuple(_left(each, taken) for each in sink.producers)
@@ -161,14 +161,14 @@ def aborting(
 
 
 def _left(producer: SinkProducer, taken: Container[int] | None) -> SinkProducer:
-    """Return a producer that is not chosen. One that no task has is spare again, and needs no markers."""
+    """Return a producer that is not chosen. If no task has it, it is spare again, and needs no markers."""
     if taken is None or producer.producer_id in taken:
         return producer._replace(producer_epoch=producer.producer_epoch + 1)
     return producer._replace(role=SinkProducerRole.SPARE)
 
 
 def ended(value: TransactionValue, now_ms: int) -> TransactionValue:
-    """End the batch: all markers are written."""
+    """Complete the batch: all markers are written."""
     sink = sink_of(value)
     is_commit = state_of(value) is PREPARE_COMMIT
     if is_commit:
@@ -180,7 +180,7 @@ def ended(value: TransactionValue, now_ms: int) -> TransactionValue:
 
 
 def markers_of_batch(value: TransactionValue) -> tuple[SinkMarkers, ...]:
-    """Return the markers that end a prepared batch: the producers that are not chosen are aborted."""
+    """Return the markers that end a prepared batch: COMMIT for chosen producers, ABORT for the others."""
     partitions = tuple(value.partitions or ())
     found: list[SinkMarkers] = []
     for producer in sink_of(value).producers:

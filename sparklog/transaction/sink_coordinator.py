@@ -1,7 +1,7 @@
 """The requests of sinks to a transaction coordinator, and the markers of their batches.
 
-The markers of a batch go out in parallel, those of MARKERS_AT_ONCE producers at a time. Each method is one API. An
-error of a request is in its response; no KafkaError is raised.
+The markers of a batch are sent in parallel, for MARKERS_AT_ONCE producers at a time. Methods for requests are one API
+each. The error of a request is in its response; no KafkaError is raised.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from sparklog.transaction_topic.records import NO_PRODUCER_ID
 
 MARKERS_AT_ONCE = 16
 SLICE_SIZE = 1_000
-"""Number of sinks that are looked at together: a few milliseconds of work."""
+"""Sinks that are handled in one slice: a few milliseconds of work."""
 Runtime = CoordinatorRuntime[TransactionShard]
 logger = logging.getLogger(__name__)
 
 
 class ShardCall(Protocol):
-    """How a request finds the runtime of its id (TransactionCoordinator.answer)."""
+    """Calls a function with the runtime of a transactional id (TransactionCoordinator.answer)."""
 
     async def __call__(
         self, transactional_id: str, request: Any, ask: Callable[[Runtime], Awaitable[Any]], /
@@ -77,17 +77,17 @@ class SinkCoordinator:
         """Return the attempt's producer id and epoch, or whether another run has committed the batch."""
 
         async def ask(runtime: Runtime) -> JoinBatchResponse:
-            wanted = 0
+            count = 0
             if request.producer_id == NO_PRODUCER_ID:
-                wanted = runtime.shard.sinks.wanted_producer_ids(request.sink_id)
-            fresh = [await self._new_producer_id() for _ in range(wanted)]
+                count = runtime.shard.sinks.needed_producer_ids(request.sink_id)
+            fresh = [await self._new_producer_id() for _ in range(count)]
             return await runtime.ask(lambda _, now_ms: runtime.shard.join_batch(request, fresh, now_ms))
 
         answer: JoinBatchResponse = await self._answer(request.sink_id, request, ask)
         return answer
 
     async def commit_batch(self, request: CommitBatch) -> CommitBatchResponse:
-        """Answer once the commit is in the log. A repetition that names the same attempts gets the same answer."""
+        """Answer once the commit is in the log. A repeated request with the same attempts gets the same answer."""
 
         async def ask(runtime: Runtime) -> CommitBatchResponse:
             return await runtime.ask(lambda _, now_ms: runtime.shard.sinks.commit_batch(request, now_ms))
@@ -96,7 +96,7 @@ class SinkCoordinator:
         return answer
 
     async def abort_batch(self, request: AbortBatch) -> AbortBatchResponse:
-        """Answer once the abort is in the log, or if there is nothing to abort."""
+        """Answer once the abort is in the log, or at once if no batch is open."""
 
         async def ask(runtime: Runtime) -> AbortBatchResponse:
             return await runtime.ask(lambda _, now_ms: runtime.shard.sinks.abort_batch(request, now_ms))
@@ -105,7 +105,7 @@ class SinkCoordinator:
         return answer
 
     async def reset(self, request: ResetSink) -> ResetSinkResponse:
-        """Answer once the deletion is in the log. ConcurrentTransactions while an open batch is being aborted."""
+        """Answer once the deletion is in the log; with ConcurrentTransactions while an open batch is being aborted."""
 
         async def ask(runtime: Runtime) -> ResetSinkResponse:
             return await runtime.ask(lambda _, now_ms: runtime.shard.sinks.reset(request, now_ms))
@@ -114,7 +114,7 @@ class SinkCoordinator:
         return answer
 
     async def describe(self, request: DescribeSinks) -> DescribeSinksResponse:
-        """Return a description of each sink, in their order; only what is committed to the log is shown."""
+        """Return a description of each sink, in their order, from state that is committed in the log."""
 
         async def describe(sink_id: str) -> DescribedSink:
             async def ask(runtime: Runtime) -> DescribeSinksResponse:
@@ -147,9 +147,9 @@ class SinkCoordinator:
     # Markers
 
     async def write_markers(self, runtime: Runtime, coordinator_epoch: int, effect: SendSinkMarkers) -> bool:
-        """Return whether all markers of a batch are written; not if the coordinator is closed.
+        """Return True once all markers of a batch are written, False if the runtime is closed.
 
-        Raises MarkerFenced, after all others are written or have failed as well.
+        Raises MarkerFenced, after the other markers are written or have failed.
         """
         limit = asyncio.Semaphore(MARKERS_AT_ONCE)
 
@@ -176,7 +176,7 @@ class SinkCoordinator:
     # The clock
 
     async def abort_timed_out(self, runtime: Runtime, now_ms: int, ids: Sequence[str]) -> None:
-        """Abort the batches among the ids that are open for longer than their timeout."""
+        """Abort the batches among the ids that have been open for longer than their timeout."""
         sinks = runtime.shard.sinks
         for name in sinks.timed_out(now_ms, ids):
             try:

@@ -1,14 +1,15 @@
 """Sinks: the batches of a Spark query, or of a Spark job, each written once and seen as a whole or not at all.
 
-A sink is a transactional id whose batch has many producers, one for each attempt of a task. One record commits it:
+A sink is a transactional id whose batch has many producers, one for each attempt of a task. One record commits the
+batch:
 
     JoinBatch         an attempt gets a producer id of its own; the first one begins the batch. The attempt then writes
-                      transactional records, and the leaders ask for the partitions as for any transaction
+                      transactional records, and leaders enrol the partitions as for any transaction
     CommitBatch       the driver names the attempts that count. The Prepare record is the commit point: it has their
                       partitions and the id of the batch. Then the chosen ones get COMMIT markers and all others ABORT
                       markers (effect SendSinkMarkers); `markers_written` ends the batch
-    AbortBatch        the driver gives the batch up, and its run with it: a task that is still about to join, as Spark
-                      does not wait for its end, must not open the batch again
+    AbortBatch        the driver aborts the batch and ends its run: Spark does not wait for the end of tasks, and a late
+                      join must not open the batch again
 
 Spark writes a batch again, with the same id, if its driver stopped between the commit here and Spark's own commit log:
 
@@ -18,20 +19,19 @@ Spark writes a batch again, with the same id, if its driver stopped between the 
     CommitBatch        done before                  PrepareCommit                  INVALID_TXN_STATE
     AbortBatch         INVALID_TXN_STATE            PrepareAbort                   nothing
 
-A new run of the query replaces the former one: the first join of its own aborts what that has left open, and from then
-on requests of the former get PRODUCER_FENCED. A batch of the same run with a lower id than the present one is fenced
-too; one with a higher id aborts the present one. While a batch ends, requests get CONCURRENT_TRANSACTIONS, which
-clients repeat.
+A new run of the query replaces the former one: its first join aborts an open batch of the former run, whose requests
+get PRODUCER_FENCED from then on. A batch of the same run with a lower id than the present one is fenced too; one with a
+higher id aborts the present one. While a batch ends, requests get CONCURRENT_TRANSACTIONS, on which clients retry.
 
-A join of the run that has committed the batch already comes from a second write of the same query: it must have a sink
-of its own. To answer it with is_committed would drop its rows. So would an answer without an error to a second commit
-that names other attempts.
+A join of the run that has committed the batch already comes from a second write of the same query, which needs a sink
+of its own. An answer with is_committed would lose the rows of the second write, and so would a successful answer to a
+second commit with other attempts. So both are refused.
 
-The log gets three records of a batch, however many tasks it has: it begins with the producers and the partitions of
-the former batch, and only what is beyond them is written when it comes.
+The log gets three records of a batch, with any number of tasks: a batch begins with the producers and partitions of the
+batch before, and only further ones are written when they join.
 
-A batch stays open for its timeout after the last join, renewal or new partition. Renewals are not written to the log; a
-new coordinator counts from its start.
+A batch stays open for its timeout after the last join, renewal or new partition. Renewals are not in the log; a new
+coordinator counts from its start.
 
 A refused request raises a KafkaError before anything has changed.
 """
@@ -64,10 +64,10 @@ from sparklog.transaction.sink_changes import (
     committing,
     ended,
     enrolled,
-    given_up,
     joined,
     markers_of_batch,
     sink_of,
+    without_run,
 )
 from sparklog.transaction.sink_requests import (
     AbortBatch,
@@ -97,11 +97,11 @@ from sparklog.transaction_topic.sinks import NO_RUN, SinkProducer, SinkProducerR
 
 RETRY_MS = 500
 MOST_SINKS = 10_000
-"""Sinks of one partition of `__transaction_state`."""
+"""Maximum number of sinks in one partition of `__transaction_state`."""
 MOST_PRODUCERS_IN_ALL = 200_000
-"""Producers of all sinks of one partition; each takes about 100 bytes of memory."""
+"""Maximum number of producers of all sinks of one partition; each takes about 100 bytes of memory."""
 MOST_EXPECTED_IN_ALL = 200_000
-"""Partitions that the next batches of all sinks of one partition begin with."""
+"""Maximum number of partitions that the next batches of all sinks of one partition begin with."""
 MOST_EXPIRED = 1_000
 NEVER = -1
 
@@ -119,27 +119,27 @@ class SinkMachine:
         self._found: dict[str, TransactionValue] = {}
         self._pending = PendingChanges()
         self._renewed_ms: dict[str, int] = {}
-        """When an open batch was last known to go on, if that is later than its record says."""
+        """Time of the last join, renewal or new partition of an open batch, if later than its record."""
         self._producers = 0
         self._taken: dict[str, set[int]] = {}
-        """The producers of an open batch that tasks may have; of a batch that is not here, all."""
+        """The producers of an open batch that tasks may have. A batch without an entry may have given out all."""
         self._expected: dict[str, Sequence[TopicPartition]] = {}
-        """The partitions of the last batch."""
+        """The partitions of each sink's last batch, with which the next one begins."""
 
     @property
     def sink_ids(self) -> Collection[str]:
-        """All sinks that the log has: a view, which changes with them."""
+        """The ids of all sinks: a view, which changes with them."""
         return self._found.keys()
 
     def find(self, sink_id: str) -> TransactionValue | None:
-        """Return what the log holds of a sink; None if there is none."""
+        """Return the value of a sink; None if there is none."""
         return self._found.get(sink_id)
 
-    def wanted_producer_ids(self, sink_id: str) -> int:
-        """Return how many fresh producer ids to pass to the next `join_batch`; 0 if it needs none.
+    def needed_producer_ids(self, sink_id: str) -> int:
+        """Return the number of fresh producer ids to pass to the next `join_batch`; 0 if it needs none.
 
-        Without one that it needs, it raises ConcurrentTransactions. Their number grows with the batch: not every join
-        is to be written.
+        Without a needed id, `join_batch` raises ConcurrentTransactions. The number grows with the batch, so that most
+        joins need no record.
         """
         value = self.find(sink_id)
         if value is None:
@@ -149,7 +149,7 @@ class SinkMachine:
         return reserved_at_once(len(sink_of(value).producers))
 
     def writers(self, sink_id: str) -> int:
-        """Return the number of producers of the batch that is open or about to end, as far as tasks may have them."""
+        """Return the number of producers that tasks may have, of the batch that is open or ending."""
         value = self.find(sink_id)
         present = (
             []
@@ -165,8 +165,8 @@ class SinkMachine:
     ) -> Decision[TransactionRecord, JoinBatchResponse]:
         """Give a task attempt its producer id. Fresh ids are used only if no other is free.
 
-        The response has the producer id and epoch, or `is_committed`. With the request's own producer id, the batch is
-        only renewed.
+        The response has the producer id and epoch, or `is_committed`. A request with a producer id only renews the
+        batch.
         """
         check_request(request)
         if not 0 < request.timeout_ms <= self._config.transaction_max_timeout_ms:
@@ -183,7 +183,7 @@ class SinkMachine:
                 return Decision(response=already_committed(value, request))
             if state_of(value) in PREPARED:
                 raise ConcurrentTransactions("the former batch is about to end")
-            if state_of(value) is ONGOING and (abort := self._replaced(name, value, request, now_ms)):
+            if state_of(value) is ONGOING and (abort := self._abort_former(name, value, request, now_ms)):
                 return abort
         if request.producer_id != NO_PRODUCER_ID:
             return self._renew(value, request, now_ms)
@@ -215,7 +215,7 @@ class SinkMachine:
         return work.decide(AddPartitionsResponse(errors=errors))
 
     def commit_batch(self, request: CommitBatch, now_ms: int) -> Decision[TransactionRecord, CommitBatchResponse]:
-        """Commit a batch, or answer that this run has committed it before."""
+        """Commit a batch. A repeated commit gets the same answer."""
         check_request(request)
         name = request.sink_id
         self._pending.check_idle(name)
@@ -237,10 +237,10 @@ class SinkMachine:
         return work.decide(CommitBatchResponse())
 
     def abort_batch(self, request: AbortBatch, now_ms: int) -> Decision[TransactionRecord, AbortBatchResponse]:
-        """Abort the batch if it is open, or else keep its run from opening it, unless another batch is open.
+        """Abort the batch if it is open; end its run if no batch is open.
 
-        A run that another one has replaced changes nothing. Raises InvalidTxnState if the batch is committed,
-        ProducerFenced if its run is not the present one, and ConcurrentTransactions while a batch ends or is joined.
+        The request of a replaced run changes nothing. Raises InvalidTxnState if the batch is committed, ProducerFenced
+        if its run is not the present one, and ConcurrentTransactions while a batch ends or is joined.
         """
         check_request(request)
         name = request.sink_id
@@ -259,7 +259,7 @@ class SinkMachine:
         if is_open(value, request):
             self._end(name, aborting(value, self._taken.get(name), now_ms, NO_RUN), work)
         elif state_of(value) is not ONGOING:
-            self._change(name, given_up(value), work)
+            self._change(name, without_run(value), work)
         return work.decide(AbortBatchResponse())
 
     def reset(self, request: ResetSink, now_ms: int) -> Decision[TransactionRecord, ResetSinkResponse]:
@@ -283,7 +283,7 @@ class SinkMachine:
     def markers_written(
         self, sink_id: str, markers: Sequence[SinkMarkers], now_ms: int
     ) -> Decision[TransactionRecord, None]:
-        """End a batch whose markers, all of them, are written. A report of other markers changes nothing."""
+        """Complete a batch: all its markers are written. A report of other markers is ignored."""
         work = Work()
         value = self.find(sink_id)
         is_present = value is not None and state_of(value) in PREPARED and not self._pending.is_pending(sink_id)
@@ -294,18 +294,18 @@ class SinkMachine:
     # The clock
 
     def timed_out(self, now_ms: int, among: Iterable[str] | None = None) -> Sequence[str]:
-        """Return the sinks, all or of some, whose batch is open for longer than its timeout."""
+        """Return the sinks, of all or of `among`, whose batch has been open for longer than its timeout."""
         return [name for name in (self._found if among is None else among) if self._is_timed_out(name, now_ms)]
 
     def abort_timed_out(self, sink_id: str, now_ms: int) -> Decision[TransactionRecord, None]:
-        """Abort a batch whose time is up."""
+        """Abort a batch after its timeout."""
         work = Work()
         if self._is_timed_out(sink_id, now_ms):
             self._end(sink_id, aborting(self._found[sink_id], self._taken.get(sink_id), now_ms), work)
         return work.decide()
 
     def expire(self, now_ms: int, among: Iterable[str] | None = None) -> Decision[TransactionRecord, None]:
-        """Delete sinks, of all or some, that are unused for too long; at most MOST_EXPIRED in one call."""
+        """Delete expired sinks, of all or of `among`; at most MOST_EXPIRED in one call."""
         expired: list[str] = []
         for name in self._found if among is None else among:
             value = self.find(name)
@@ -340,7 +340,7 @@ class SinkMachine:
             self._producers += len(sink_of(record.value).producers)
 
     def loaded(self, now_ms: int, among: Iterable[str] | None = None) -> Decision[TransactionRecord, None]:
-        """Send the markers of prepared batches, of all or some sinks, after the whole log is replayed."""
+        """Send the markers of prepared batches, of all sinks or of `among`, after the whole log is replayed."""
         work = Work()
         for name in self._found if among is None else among:
             value = self.find(name)
@@ -351,7 +351,7 @@ class SinkMachine:
         return work.decide()
 
     def timer_fired(self, key: Hashable, now_ms: int) -> Decision[TransactionRecord, None]:
-        """Carry on with a prepared batch whose last record failed."""
+        """Write a prepared batch again if its last record has failed."""
         work = Work()
         if isinstance(key, SinkTimer):
             value = self.find(key.sink_id)
@@ -371,10 +371,10 @@ class SinkMachine:
 
     # Steps
 
-    def _replaced(
+    def _abort_former(
         self, name: str, value: TransactionValue, request: JoinBatch, now_ms: int
     ) -> Decision[TransactionRecord, JoinBatchResponse] | None:
-        """Abort the open batch if the join is for another one, or from a new run; None if it is the same."""
+        """Abort the open batch if the join is for another batch or from a new run; None if it joins the open one."""
         sink = sink_of(value)
         is_same_run = request.run_id == sink.run_id
         if is_same_run and request.batch_id == sink.batch_id:
@@ -423,7 +423,7 @@ class SinkMachine:
         return [] if taken is None else [each for each in producers if each.producer_id not in taken]
 
     def _expect(self, name: str, written: Iterable[Sequence[TopicPartition]]) -> None:
-        """Let the next batch begin with the partitions of this one."""
+        """Keep the partitions of this batch, with which the next one begins."""
         self._expected.pop(name, None)
         partitions = tuple(sorted({partition for names in written for partition in names}))
         if sum(map(len, self._expected.values())) + len(partitions) <= MOST_EXPECTED_IN_ALL:
@@ -452,7 +452,7 @@ class SinkMachine:
         work.once_written(SinkChange(sink_ids=names))
 
     def _end(self, name: str, value: TransactionValue, work: Work) -> None:
-        """Write a prepared batch, and have its markers sent; without any, it is over at once."""
+        """Write a prepared batch and send its markers; without markers, complete it at once."""
         self._change(name, value, work)
         if markers := markers_of_batch(value):
             work.once_committed(SendSinkMarkers(sink_id=name, markers=markers))

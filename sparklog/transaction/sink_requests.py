@@ -1,6 +1,6 @@
 """Requests about sinks to a transaction coordinator, and its responses, as plain values (sink_machine.py).
 
-They are no APIs of Kafka. `refused` returns the response to a request that is refused as a whole. Times are in
+Kafka has none of these APIs. `refused` returns the response to a request that is refused as a whole. Times are in
 milliseconds.
 """
 
@@ -17,13 +17,13 @@ from sparklog.transaction_topic.sinks import NO_BATCH
 
 
 class JoinBatch(Struct, frozen=True, kw_only=True):
-    """A task attempt, before its first record; or, with its producer id, while it writes: the batch is not over."""
+    """Joins a task attempt to a batch, before its first record. With its producer id: keeps the batch open."""
 
     sink_id: str
     run_id: str
     batch_id: int
     timeout_ms: int
-    """How long the batch stays open after the last join, renewal or new partition."""
+    """Time for which the batch stays open after the last join, renewal or new partition."""
     is_one_off: bool = False
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
@@ -35,7 +35,7 @@ class JoinBatch(Struct, frozen=True, kw_only=True):
 class JoinBatchResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     is_committed: bool = False
-    """An earlier run has committed the batch: there is nothing to write, and no producer id."""
+    """Whether an earlier run has committed the batch: then there is no producer id, and the task need not write."""
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
 
@@ -50,7 +50,7 @@ class Winner(Struct, frozen=True, kw_only=True):
 
 
 class CommitBatch(Struct, frozen=True, kw_only=True):
-    """Answered when the decision is in the log; markers are written after that."""
+    """Answered when the Prepare record is committed; markers are written after that."""
 
     sink_id: str
     run_id: str
@@ -66,7 +66,7 @@ class CommitBatchResponse(Struct, frozen=True, kw_only=True):
 
 
 class AbortBatch(Struct, frozen=True, kw_only=True):
-    """Refused once the batch is committed. A batch that is not open stays as it is."""
+    """Aborts an open batch; refused once the batch is committed."""
 
     sink_id: str
     run_id: str
@@ -93,13 +93,13 @@ class DescribedSink(Struct, frozen=True, kw_only=True):
     state: str = ""
     run_id: str = ""
     batch_id: int = NO_BATCH
-    """The batch that is open or about to end; otherwise the last one."""
+    """The batch that is open or ending; otherwise the last one."""
     committed_run_id: str = ""
     committed_batch_id: int = NO_BATCH
     last_update_ms: int = NO_TIMESTAMP
     timeout_ms: int = 0
     producers: int = 0
-    """Task attempts of the batch that is open or about to end."""
+    """Number of task attempts of the batch that is open or ending."""
     partitions: Sequence[TopicPartition] = ()
     """The partitions of that batch."""
 
@@ -122,12 +122,12 @@ class ListedSink(Struct, frozen=True, kw_only=True):
 
 class ListSinksResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
-    """Set if not all sinks are known yet; those that are known are listed."""
+    """Set if not all partitions are loaded yet; the sinks of the loaded ones are listed."""
     sinks: Sequence[ListedSink] = ()
 
 
 class ResetSink(Struct, frozen=True, kw_only=True):
-    """Forget a sink: a query that uses its id begins anew, and writes batches again that were committed before."""
+    """Deletes a sink: a query with its id begins anew, and writes batches that were committed before again."""
 
     sink_id: str
 

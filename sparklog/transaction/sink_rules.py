@@ -1,4 +1,4 @@
-"""What requests of sinks must be, and which batch, run and producer they belong to (sink_machine.py)."""
+"""Checks of sinks' requests: limits, and the batch, run and producer that a request belongs to (sink_machine.py)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, Transac
 from sparklog.transaction_topic.sinks import NO_RUN, SinkProducer, SinkProducerRole, bitmap_size
 
 MOST_PRODUCERS = 5_000
-"""Task attempts of one batch; each record of it has all of them."""
+"""Maximum number of task attempts in one batch; each of its records has all of them."""
 FEWEST_RESERVED, MOST_RESERVED = 8, 256
 MOST_MARKERS = 1_000_000
-"""Producers times partitions of one batch."""
+"""Maximum of producers times partitions of one batch."""
 MOST_BYTES = 900_000
-"""Size of a batch's producers and partitions: its records must fit into max.message.bytes."""
+"""Maximum size of a batch's producers and partitions: a record must fit into max.message.bytes."""
 MOST_RUN_ID = 128
-"""Characters of a run's id."""
+"""Maximum number of characters in a run's id."""
 
 RunRequest = JoinBatch | CommitBatch | AbortBatch
 
@@ -42,7 +42,7 @@ def check_run(value: TransactionValue, request: RunRequest) -> None:
 
 
 def reserved_at_once(present: int) -> int:
-    """Return how many fresh producers a batch gets that has used up its present ones."""
+    """Return the number of fresh producers for a batch whose present ones are all taken."""
     return max(1, min(max(present, FEWEST_RESERVED), MOST_RESERVED, MOST_PRODUCERS - present))
 
 
@@ -60,7 +60,7 @@ def check_size(value: TransactionValue) -> None:
 
 
 def check_request(request: RunRequest) -> None:
-    """Raise InvalidRequest unless the sink's id, the run and the batch can be."""
+    """Raise InvalidRequest unless the ids of the sink, the run and the batch are valid."""
     if not request.sink_id:
         raise InvalidRequest("the id of the sink is empty")
     if not 0 < len(request.run_id) <= MOST_RUN_ID:
@@ -76,7 +76,7 @@ def is_open(value: TransactionValue, request: RunRequest) -> bool:
 
 
 def last_committed(value: TransactionValue) -> int:
-    """Return the last batch whose commit is decided, or NO_BATCH."""
+    """Return the id of the last batch with a decided commit, or NO_BATCH."""
     sink = sink_of(value)
     return sink.batch_id if state_of(value) is PREPARE_COMMIT else sink.committed_batch_id
 
@@ -97,7 +97,7 @@ def already_committed(value: TransactionValue, request: JoinBatch) -> JoinBatchR
 
 
 def check_repetition(value: TransactionValue, request: CommitBatch) -> None:
-    """Raise InvalidTxnState for a commit of the last committed batch that names other producers than the first did."""
+    """Raise InvalidTxnState for a repeated commit of the last batch with other producers than the first commit."""
     sink = sink_of(value)
     named = [(each.producer_id, each.producer_epoch) for each in request.winners]
     if (sink.winner_id, sink.winner_epoch) != min(named, default=(NO_PRODUCER_ID, NO_EPOCH)):

@@ -2,15 +2,16 @@
 
     Empty                 the producer has its id and epoch; no transaction yet
     Ongoing               a transaction is open: it has partitions
-    PrepareCommit         the transaction will be committed: markers are being written to its partitions
-    PrepareAbort          the transaction will be aborted: markers are being written to its partitions
+    PrepareCommit         the commit is decided: markers are being written to the partitions
+    PrepareAbort          the abort is decided: markers are being written to the partitions
     CompleteCommit        all markers of the commit are written
     CompleteAbort         all markers of the abort are written
     PrepareEpochFence     another producer takes the id over; never written: PrepareAbort follows in the same step
     Dead                  the id has expired; never written: a tombstone deletes the id
 
-The decision between commit and abort is final once its Prepare state is written: whoever coordinates the id then writes
-the markers of that decision. `python -m sparklog.transaction.states` prints the table as the documentation shows it.
+The decision between commit and abort is final once its Prepare state is in the log: the present coordinator of the id,
+and each later one, writes the markers of that decision. `python -m sparklog.transaction.states` prints the table as the
+documentation shows it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, 
 PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 """The transaction's end is decided, and its markers are being written."""
 OPEN = PREPARED | {ONGOING}
-"""There is a transaction that is not over."""
+"""A transaction has begun and is not complete."""
 BY_NAME = {state.text: state for state in TransactionState}
 
 _NEXT_PRODUCER = "a producer with the id starts, or asks for a new epoch"

@@ -1,21 +1,21 @@
 """The transactional ids of one partition of `__transaction_state`: a state machine (runtime/state_machine.py).
 
-The way of a transaction, as in Apache Kafka's TransactionCoordinator:
+The life of a transaction, as in Apache Kafka's TransactionCoordinator:
 
     InitProducerId    a producer gets its id and epoch; an open transaction of an older producer is aborted
     AddPartitions     partitions join the transaction; the first one begins it
-    EndTxn            the end is decided: a Prepare record. Once it is committed, the client is answered, and the effect
-                      SendMarkers goes to the shell
-    markers_written   the shell reports partitions that have their marker; the last one ends the transaction: a
-                      Complete record
+    EndTxn            a Prepare record decides the end. Once it is committed, the client is answered, and the
+                      coordinator gets the effect SendMarkers
+    markers_written   the coordinator reports partitions that have their marker; after the last one, a Complete record
+                      ends the transaction
 
-After a failover, `loaded` sends all markers of prepared transactions again. Markers may be written twice: partitions
-accept them as the same end. The shell must not begin these effects before the records that it loaded are committed.
+After a failover, `loaded` sends all markers of prepared transactions again. A partition ignores a second copy of a
+marker. The coordinator must not carry out these effects before the loaded records are committed.
 
-One change of an id at a time: until its record is committed, requests get CONCURRENT_TRANSACTIONS, which clients
-repeat. Only partitions may join one after the other, since they cannot contradict each other: a client sends to several
-brokers at once, and each asks for its partitions. If the record of a prepared transaction cannot be committed in time,
-it is written again every RETRY_MS: a decision that is in the log must be carried out.
+An id has one change at a time: until its record is committed, requests get CONCURRENT_TRANSACTIONS, on which clients
+retry. Only additions of partitions may overlap, as they do not conflict: a client sends to several brokers at once, and
+each broker adds its partitions. If the record of a prepared transaction cannot be committed in time, it is written
+again every RETRY_MS, as the decision may be in the log.
 
 A refused request raises a KafkaError before anything has changed.
 """
@@ -62,15 +62,15 @@ from sparklog.transaction_topic.records import (
 
 RETRY_MS = 500
 MOST_IDS = 100_000
-"""Transactional ids of one partition of `__transaction_state`; each takes 1 to 2 KB of memory."""
+"""Maximum number of transactional ids in one partition of `__transaction_state`; each takes 1 to 2 KB of memory."""
 MOST_PARTITIONS = 10_000
-"""Partitions of one transaction. All of them are in each of its records."""
+"""Maximum number of partitions in one transaction. All of them are in each of its records."""
 MOST_BYTES = 500_000
-"""Size of the names and numbers of one transaction's partitions: its records must fit into max.message.bytes."""
+"""Maximum size of the names and numbers of one transaction's partitions: a record must fit into max.message.bytes."""
 MOST_PARTITIONS_IN_ALL = 200_000
-"""Partitions of all transactions that are open at a time."""
+"""Maximum number of partitions in all open transactions together."""
 MOST_EXPIRED = 1_000
-"""Ids that one call deletes."""
+"""Maximum number of ids that one call deletes."""
 
 Work = DecisionBuilder[TransactionRecord]
 
@@ -83,7 +83,7 @@ class _Transaction:
     def __init__(self, value: TransactionValue) -> None:
         self.value = value
         self.partitions = set(value.partitions or ())
-        """The transaction's partitions; while it ends, those whose marker is not reported yet."""
+        """The transaction's partitions; while it ends, those without a reported marker."""
 
 
 class TransactionMachine:
@@ -97,18 +97,18 @@ class TransactionMachine:
 
     @property
     def transactional_ids(self) -> Collection[str]:
-        """All ids that the log has: a view, which changes with them."""
+        """All transactional ids: a view, which changes with them."""
         return self._found.keys()
 
     def find(self, transactional_id: str) -> TransactionValue | None:
-        """Return what the log holds of an id; None if there is none."""
+        """Return the value of an id; None if there is none."""
         found = self._found.get(transactional_id)
         return found.value if found else None
 
     def needs_producer_id(self, transactional_id: str) -> bool:
         """Return whether the next InitProducerId, EndTxn or abort of an id needs a fresh producer id.
 
-        Without one, these raise ConcurrentTransactions.
+        Without one, they raise ConcurrentTransactions.
         """
         value = self.find(transactional_id)
         return value is None or is_exhausted(value.producer_epoch)
@@ -118,7 +118,7 @@ class TransactionMachine:
     def init_producer_id(
         self, request: InitProducerId, fresh_producer_id: int, now_ms: int
     ) -> Decision[TransactionRecord, InitProducerIdResponse]:
-        """Give a producer its id and epoch. The fresh id is not used if `needs_producer_id` is False."""
+        """Give a producer its id and epoch. fresh_producer_id: not used if `needs_producer_id` is False"""
         _check_id(request.transactional_id)
         if not 0 < request.timeout_ms <= self._config.transaction_max_timeout_ms:
             raise InvalidTransactionTimeout(
@@ -164,7 +164,7 @@ class TransactionMachine:
     def end_txn(
         self, request: EndTxn, fresh_producer_id: int, now_ms: int
     ) -> Decision[TransactionRecord, EndTxnResponse]:
-        """Commit or abort the producer's transaction. The fresh id is not used if `needs_producer_id` is False."""
+        """Commit or abort the producer's transaction. fresh_producer_id: as in `init_producer_id`"""
         name = request.transactional_id
         _check_id(name)
         self._pending.check_idle(name)
@@ -186,7 +186,7 @@ class TransactionMachine:
         return work.decide(_ended(value, request))
 
     def open_partitions(self, transactional_id: str) -> Collection[TopicPartition]:
-        """Return the partitions of an id's transaction; while it ends, those whose marker is not reported yet."""
+        """Return the partitions of an id's transaction; while it ends, those without a reported marker."""
         return self._found[transactional_id].partitions
 
     # Markers
@@ -199,7 +199,7 @@ class TransactionMachine:
         partitions: Iterable[TopicPartition],
         now_ms: int,
     ) -> Decision[TransactionRecord, None]:
-        """Note partitions that have their marker, or no longer exist. A report for another epoch changes nothing."""
+        """Record that partitions have their marker, or no longer exist. A report for another epoch is ignored."""
         work = Work()
         found = self._found.get(transactional_id)
         if found is None or state_of(found.value) not in PREPARED:
@@ -213,15 +213,15 @@ class TransactionMachine:
     # The clock
 
     def timed_out(self, now_ms: int, among: Iterable[str] | None = None) -> Sequence[str]:
-        """Return the ids, all or of some, whose transaction is open for longer than its timeout."""
+        """Return the ids, of all or of `among`, whose transaction has been open for longer than its timeout."""
         return [name for name in (self._found if among is None else among) if self._is_timed_out(name, now_ms)]
 
     def abort_timed_out(
         self, transactional_id: str, fresh_producer_id: int, now_ms: int
     ) -> Decision[TransactionRecord, None]:
-        """Abort a transaction whose time is up. Its producer may go on with the next epoch.
+        """Abort a transaction after its timeout. Its producer may continue with the next epoch.
 
-        Raises ConcurrentTransactions if a fresh producer id is needed, and is not given.
+        Raises ConcurrentTransactions if a fresh producer id is needed and missing.
         """
         work = Work()
         if self._is_timed_out(transactional_id, now_ms):
@@ -232,7 +232,7 @@ class TransactionMachine:
         return work.decide()
 
     def expire(self, now_ms: int, among: Iterable[str] | None = None) -> Decision[TransactionRecord, None]:
-        """Delete ids, of all or some, that are unused for too long; at most MOST_EXPIRED in one call."""
+        """Delete expired ids, of all or of `among`; at most MOST_EXPIRED in one call."""
         oldest_ms = now_ms - self._config.transactional_id_expiration_ms
         work = Work()
         expired: list[str] = []
@@ -267,7 +267,7 @@ class TransactionMachine:
             self._open_partitions += _open_partitions(record.value)
 
     def loaded(self, now_ms: int, among: Iterable[str] | None = None) -> Decision[TransactionRecord, None]:
-        """Send the markers of prepared transactions, of all or some ids, after the whole log is replayed."""
+        """Send the markers of prepared transactions, of all ids or of `among`, after the whole log is replayed."""
         work = Work()
         for name in self._found if among is None else among:
             value = self.find(name)
@@ -276,7 +276,7 @@ class TransactionMachine:
         return work.decide()
 
     def timer_fired(self, key: Hashable, now_ms: int) -> Decision[TransactionRecord, None]:
-        """Carry on with a prepared transaction whose last record failed."""
+        """Write a prepared transaction again if its last record has failed."""
         work = Work()
         if isinstance(key, PreparedTimer):
             name = key.transactional_id
@@ -306,7 +306,7 @@ class TransactionMachine:
         work.once_written(TransactionChange(transactional_ids=[name], is_extension=is_extension))
 
     def _end(self, name: str, value: TransactionValue, work: Work) -> None:
-        """Write a prepared transaction, and have its markers sent; without partitions, it is complete at once."""
+        """Write a prepared transaction and send its markers; without partitions, complete it at once."""
         self._change(name, value, work)
         if value.partitions:
             work.once_committed(markers_of(name, value))
@@ -315,7 +315,7 @@ class TransactionMachine:
             work.write(TransactionRecord(TransactionKey(transactional_id=name), following))
 
     def _of_producer(self, request: AddPartitions) -> _Transaction:
-        """Return the id of a request of its producer."""
+        """Return the transactional id of a request, if the request is from its present producer."""
         _check_id(request.transactional_id)
         self._pending.check_idle(request.transactional_id)
         found = self._get(request.transactional_id)
@@ -365,7 +365,7 @@ def _open_partitions(value: TransactionValue) -> int:
 
 
 def _ended(value: TransactionValue, request: EndTxn) -> EndTxnResponse:
-    """Return the answer: in TV2, the id and the epoch that the producer has from now on."""
+    """Return the response: in TV2, with the producer id and epoch of the next transaction."""
     if request.transaction_version < TV2:
         return EndTxnResponse()
     if value.next_producer_id != NO_PRODUCER_ID:

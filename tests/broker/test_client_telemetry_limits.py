@@ -1,4 +1,4 @@
-"""What a broker keeps of its clients' metrics: newest values, bounded, and not of clients that are gone."""
+"""The clients' metrics that a broker keeps: newest values, within limits, of live clients."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_values_of_one_client_are_limited(telemetry: ClientTelemetry) -> None:
     assert telemetry.dropped == 1
 
 
-def test_of_all_clients_the_ones_that_pushed_least_recently_give_way(telemetry: ClientTelemetry) -> None:
+def test_values_of_clients_that_pushed_least_recently_are_dropped(telemetry: ClientTelemetry) -> None:
     clients = [push(telemetry, MAX_SERIES_OF_CLIENT, 0) for _ in range(MAX_SERIES // MAX_SERIES_OF_CLIENT)]
     push(telemetry, MAX_SERIES_OF_CLIENT, MINUTE_MS, clients[0])
     newest = push(telemetry, 1, MINUTE_MS)

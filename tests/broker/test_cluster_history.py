@@ -1,4 +1,4 @@
-"""What is decided in a cluster can be read in its topic `__cluster_history`."""
+"""Decisions in a cluster are records of its topic `__cluster_history`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def noted(cluster: BrokersOnOneLoop) -> Found:
 
 
 async def until(cluster: BrokersOnOneLoop, is_there: Callable[[dict[str, Any]], bool]) -> Found:
-    """All that is noted, once there is such a record."""
+    """Return all records, once one of them is as wanted."""
     found: Found = []
     async with asyncio.timeout(PATIENCE_S):
         while not any(map(is_there, found)):
@@ -97,7 +97,7 @@ async def test_elections_and_brokers_that_come_and_go_are_in_the_history() -> No
     assert all(each["time_ms"] > 0 for each in found)
 
 
-async def test_what_a_leader_changes_is_in_the_history_also_where_it_does_not_lead_the_history() -> None:
+async def test_isr_changes_of_leaders_that_do_not_lead_the_history_are_in_it() -> None:
     cluster = await start(1, 2, 3)
     await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 3)
     keeper = leader_of_history(cluster)
@@ -194,7 +194,7 @@ async def test_a_record_whose_answer_was_lost_is_written_once(monkeypatch: pytes
     assert len(lost) == 3
 
 
-async def test_what_is_noted_last_is_written_by_a_clean_stop() -> None:
+async def test_a_clean_stop_writes_the_last_records() -> None:
     cluster = await start(1, 2, 3)
     await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 3)
     sender = next(each for each in cluster.brokers if each != leader_of_history(cluster))
@@ -204,7 +204,7 @@ async def test_what_is_noted_last_is_written_by_a_clean_stop() -> None:
     await cluster.stop_all()
 
 
-async def test_what_a_controller_decides_about_its_own_partitions_as_it_stops_is_written(
+async def test_decisions_of_a_stopping_controller_on_its_own_partitions_are_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = await start(1, 2)
@@ -231,7 +231,7 @@ async def test_what_a_controller_decides_about_its_own_partitions_as_it_stops_is
 
 
 class Keeper:
-    """Implements Peers: takes what it is sent, unless it is to raise something."""
+    """Implements Peers: accepts all records, or raises the given error."""
 
     def __init__(self) -> None:
         self.taken: Found = []
@@ -274,7 +274,7 @@ async def until_nothing_waits(history: ClusterHistory) -> None:
     await wait.until(lambda: not history.waiting, "nothing waits to be written", tell=lambda: history.waiting)
 
 
-async def test_what_cannot_be_kept_in_memory_is_counted_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_dropped_from_memory_are_counted_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_history, "MAX_WAITING", 3)
     keeper = Keeper()
     history = history_at(keeper)
@@ -288,7 +288,7 @@ async def test_what_cannot_be_kept_in_memory_is_counted_and_said(monkeypatch: py
     assert [each["job"] for each in keeper.taken[1:]] == ["2", "3", "4"]
 
 
-async def test_a_record_that_is_never_taken_does_not_keep_others_back() -> None:
+async def test_a_record_that_is_always_refused_does_not_block_later_ones() -> None:
     keeper = Keeper()
     keeper.error = InvalidRecord("no")
     history = history_at(keeper)
@@ -306,7 +306,7 @@ async def test_a_record_that_is_never_taken_does_not_keep_others_back() -> None:
     assert history.dropped == 1
 
 
-async def test_a_leader_that_hangs_keeps_no_broker_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_stops_while_the_history_leader_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_history, "FLUSH_WITHIN_S", 0.01)
     keeper = Keeper()
     keeper.is_hanging = True
@@ -318,7 +318,7 @@ async def test_a_leader_that_hangs_keeps_no_broker_from_stopping(monkeypatch: py
     assert history.waiting == 1
 
 
-async def test_a_cluster_that_is_not_asked_to_keeps_no_history() -> None:
+async def test_without_the_config_no_history_is_kept() -> None:
     cluster = BrokersOnOneLoop()
     await cluster.start(1)
     await cluster.create("t", [[1]])

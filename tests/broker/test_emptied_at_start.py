@@ -1,4 +1,4 @@
-"""A broker that starts while its cluster store is being emptied: it takes no topic for deleted."""
+"""A broker that starts while its cluster store is being emptied: no topic counts as deleted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.store import subtree
 
 SURE_S = 0.0123
-"""A time that nothing else waits for."""
+"""A time that no other task sleeps for."""
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,9 @@ def delete(store: MemoryStore, path: str) -> None:
         store.delete(each)
 
 
-async def test_its_folders_stay_and_the_next_start_restores_them(world, batch, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_folders_stay_and_the_next_start_restores_the_topics(
+    world, batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.start()
     await world.create("t")
     assert (await world.produce("t", batch([b"kept"]))).error is None

@@ -1,4 +1,4 @@
-"""Transactions that their clients do not end, or that end while the broker stops: what becomes of them."""
+"""Transactions that their clients do not end, or that end while the broker stops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def describe(broker: RunningBroker) -> DescribedTransaction:
 
 
 def is_stable(broker: RunningBroker) -> bool:
-    """Whether no transaction is open in the partition."""
+    """Return whether no transaction is open in the partition."""
     replica = broker.node.broker.services.replicas.get(TopicPartition(TOPIC, 0))
     return replica.last_stable_offset == replica.partition.high_watermark
 
@@ -63,7 +63,7 @@ def test_a_transaction_past_its_timeout_is_aborted_and_its_producer_cannot_commi
             producer.commit_transaction(PATIENCE_S)
 
 
-def test_what_was_decided_is_done_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decided_end_is_carried_out_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched, start_broker(tmp_path, kafka=True) as broker:
         producer = new_producer(broker)
         begin(producer, b"decided")
@@ -83,7 +83,7 @@ def test_what_was_decided_is_done_after_a_restart(tmp_path: Path, monkeypatch: p
         assert is_stable(broker)
 
 
-def test_a_transactional_id_that_nobody_uses_is_forgotten() -> None:
+def test_an_unused_transactional_id_expires() -> None:
     with start_broker(
         kafka=True,
         transactional_id_expiration_ms=500,

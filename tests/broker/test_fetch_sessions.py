@@ -1,4 +1,4 @@
-"""Fetch sessions: who gets one, what it reads, what the client is told, and who loses theirs."""
+"""Fetch sessions: opening, reads, news for the client, and eviction."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def found(
 
 
 class Client:
-    """Fetches against a cache of sessions, with whatever answers a test gives."""
+    """Fetches against a cache of sessions, with the results that a test gives."""
 
     def __init__(self, slots: int = 10, **limits: int) -> None:
         numbers = itertools.count(1)
         self.sessions = FetchSessions(slots, lambda: next(numbers), **limits)
 
     def fetch(self, session_id, epoch, partitions=(), forget=(), answers=(), now=NOW, by_id=False):
-        """-> what was read, the session's id, and what the client was told."""
+        """Return the partitions read, the session's id, and the partitions in the response."""
         context = self.sessions.begin(
             session_id=session_id, epoch=epoch, asked=partitions, forgotten=[("t", number) for number in forget],
             uses_topic_ids=by_id, now_ms=now,
@@ -61,7 +61,7 @@ def test_a_full_fetch_opens_a_session_and_the_next_ones_name_no_partition() -> N
     assert client.fetch(session_id, 2) == ([0, 1], session_id, [])
 
 
-def test_only_what_is_new_to_the_client_is_told() -> None:
+def test_an_incremental_fetch_returns_only_partitions_with_news() -> None:
     client = Client()
     _, session_id, _ = client.fetch(0, FULL, [asked(number) for number in range(4)])
     answers = [found(0, size=10), found(1, high_watermark=5), found(2, log_start=3), found(3)]
@@ -69,7 +69,7 @@ def test_only_what_is_new_to_the_client_is_told() -> None:
     assert client.fetch(session_id, 2, answers=[found(1, 5), found(2, log_start=3), found(3), found(0)])[2] == []
 
 
-def test_an_error_is_told_each_time_and_its_end_too() -> None:
+def test_an_error_is_returned_each_time_and_its_end_too() -> None:
     client = Client()
     _, session_id, _ = client.fetch(0, FULL, [asked(0)])
     failed = found(0, -1, -1, error=OffsetOutOfRange("5"))
@@ -89,7 +89,7 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
     assert [(part.partition, part.fetch_offset) for part, _ in context.pairs()] == [(1, 7), (2, 0)]
 
 
-def test_what_gave_records_is_read_last_the_next_time() -> None:
+def test_partitions_that_returned_records_are_read_last_the_next_time() -> None:
     client = Client()
     _, session_id, _ = client.fetch(0, FULL, [asked(number) for number in range(3)])
     client.fetch(session_id, 1, answers=[found(0, size=10), found(1), found(2)])
@@ -139,7 +139,7 @@ def test_of_two_requests_at_once_the_first_is_refused() -> None:
         client.sessions.end(waiting, [found(0, size=1)], NOW)
 
 
-def test_partitions_of_a_topic_that_came_back_are_others() -> None:
+def test_a_recreated_topic_has_other_partitions_in_a_session() -> None:
     client = Client()
     old, new = uuid.uuid4(), uuid.uuid4()
     _, session_id, _ = client.fetch(0, FULL, [asked(0, topic_id=old)], by_id=True)
@@ -150,7 +150,7 @@ def test_partitions_of_a_topic_that_came_back_are_others() -> None:
     assert [part.topic_id for part, _ in context.pairs()] == [new]
 
 
-def test_epochs_go_round_past_zero() -> None:
+def test_session_epochs_wrap_around_to_1() -> None:
     client = Client()
     _, session_id, _ = client.fetch(0, FULL, [asked(0)])
     context = client.sessions.begin(
@@ -168,7 +168,7 @@ def test_sessions_in_use_are_not_evicted() -> None:
     assert client.fetch(first, 1)[1] == first
 
 
-def test_an_unused_session_gives_way() -> None:
+def test_an_unused_session_is_evicted() -> None:
     client = Client(slots=2)
     _, unused, _ = client.fetch(0, FULL, [asked(0), asked(1), asked(2)])
     _, used, _ = client.fetch(0, FULL, [asked(0)])
@@ -180,7 +180,7 @@ def test_an_unused_session_gives_way() -> None:
         client.fetch(unused, 1, now=later)
 
 
-def test_a_small_old_session_gives_way_to_a_larger_one_only() -> None:
+def test_a_small_old_session_is_evicted_for_a_larger_one_only() -> None:
     client = Client(slots=2)
     _, small, _ = client.fetch(0, FULL, [asked(0), asked(1)])
     _, large, _ = client.fetch(0, FULL, [asked(0), asked(1), asked(2)])
@@ -224,15 +224,15 @@ def test_a_session_that_becomes_too_large_for_all_is_closed() -> None:
     assert client.fetch(0, FULL, [asked(0), asked(1)])[1] != 0
 
 
-def test_without_slots_nobody_gets_a_session() -> None:
+def test_without_slots_no_session_is_opened() -> None:
     assert Client(slots=0).fetch(0, FULL, [asked(0)]) == ([0], 0, [0])
 
 
 class TestActivePartitions:
-    """Sessions that are told of changes: only what may have news is read."""
+    """Sessions that track changes: only partitions that may have news are read."""
 
     def session(self, partitions: int = 3) -> tuple[FetchSessions, int]:
-        sessions = FetchSessions(10, lambda: 7, is_told_changes=True)
+        sessions = FetchSessions(10, lambda: 7, tracks_changes=True)
         context = sessions.begin(
             session_id=0, epoch=FULL, asked=[asked(number) for number in range(partitions)], forgotten=(),
             uses_topic_ids=False, now_ms=NOW,
@@ -253,7 +253,7 @@ class TestActivePartitions:
             context.session.settle(part.key)
         return [part.partition for part in read]
 
-    def test_what_has_no_news_is_not_read_until_it_changes(self) -> None:
+    def test_partitions_without_news_are_not_read_until_they_change(self) -> None:
         sessions, session_id = self.session()
         assert self.begin(sessions, 1, settles=False) == [0, 1, 2]
         assert self.begin(sessions, 2) == [0, 1, 2]
@@ -262,13 +262,13 @@ class TestActivePartitions:
         assert self.begin(sessions, 4) == [1]
         assert self.begin(sessions, 5) == []
 
-    def test_what_a_request_names_is_read(self) -> None:
+    def test_partitions_that_a_request_names_are_read(self) -> None:
         sessions, _ = self.session()
         self.begin(sessions, 1)
         assert self.begin(sessions, 2, asked=[asked(2, offset=5), asked(3)]) == [2, 3]
         assert list(sessions.changed(TopicPartition("t", 3))) == [7]
 
-    def test_what_is_forgotten_changes_for_nobody(self) -> None:
+    def test_changes_of_forgotten_partitions_are_ignored(self) -> None:
         sessions, _ = self.session()
         assert self.begin(sessions, 1, forgotten=[("t", 1)]) == [0, 2]
         assert list(sessions.changed(TopicPartition("t", 1))) == []
@@ -281,14 +281,14 @@ class TestActivePartitions:
         assert self.begin(sessions, 3, now=NOW + RECHECK_MS) == [0, 1, 2]
         assert self.begin(sessions, 4, now=NOW + RECHECK_MS + 1) == []
 
-    def test_what_returned_records_is_read_after_the_others(self) -> None:
+    def test_active_partitions_that_returned_records_are_read_last(self) -> None:
         sessions, _ = self.session()
         context = sessions.begin(session_id=7, epoch=1, asked=(), forgotten=(), uses_topic_ids=False, now_ms=NOW)
         sessions.end(context, [found(0, size=10), found(1), found(2)], NOW)
         assert self.begin(sessions, 2) == [1, 2, 0]
 
-    def test_a_topic_whose_id_gets_a_name_is_told_of(self) -> None:
-        sessions, topic_id = FetchSessions(10, lambda: 7, is_told_changes=True), uuid.uuid4()
+    def test_changes_of_a_topic_whose_id_gets_a_name_are_tracked(self) -> None:
+        sessions, topic_id = FetchSessions(10, lambda: 7, tracks_changes=True), uuid.uuid4()
         nameless = PartitionFetch(topic=None, topic_id=topic_id, partition=0, fetch_offset=0, max_bytes=10)
         context = sessions.begin(
             session_id=0, epoch=FULL, asked=[nameless], forgotten=(), uses_topic_ids=True, now_ms=NOW
@@ -301,13 +301,13 @@ class TestActivePartitions:
         assert list(sessions.changed(TopicPartition("t", 0))) == [7]
 
     @pytest.mark.parametrize("epoch", [FULL, LAST])
-    def test_an_ended_session_is_told_nothing(self, epoch: int) -> None:
+    def test_changes_are_not_tracked_for_an_ended_session(self, epoch: int) -> None:
         sessions, session_id = self.session()
         sessions.begin(session_id=session_id, epoch=epoch, asked=(), forgotten=(), uses_topic_ids=False, now_ms=NOW)
         assert [list(sessions.changed(TopicPartition("t", number))) for number in range(3)] == [[], [], []]
 
-    def test_a_session_that_becomes_too_large_is_told_nothing(self) -> None:
-        sessions = FetchSessions(10, itertools.count(1).__next__, 3, is_told_changes=True)
+    def test_changes_are_not_tracked_for_a_session_that_became_too_large(self) -> None:
+        sessions = FetchSessions(10, itertools.count(1).__next__, 3, tracks_changes=True)
         for number in range(2):
             context = sessions.begin(
                 session_id=0, epoch=FULL, asked=[asked(number)], forgotten=(), uses_topic_ids=False, now_ms=NOW

@@ -1,4 +1,4 @@
-"""Who may be read from (KIP-392): the leader; a follower by those who say where they are, and as far as it knows."""
+"""Reads from followers (KIP-392): in the consumer's rack, up to the follower's high watermark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_leader_sends_consumers_to_a_replica_in_their_rack(racks: Broker
         assert (found.preferred_read_replica, found.slice is None) == (-1, False), rack
 
 
-async def test_consumers_are_not_sent_to_who_is_dead(racks: BrokersOnOneLoop) -> None:
+async def test_consumers_are_not_sent_to_dead_brokers(racks: BrokersOnOneLoop) -> None:
     for each in (2, 3):
         zombie = racks.cut_off(each)
         await racks.until_led(T0, 1, isr={1, 2, 3} - set(range(2, each + 1)))
@@ -55,7 +55,7 @@ async def test_consumers_are_not_sent_to_who_is_dead(racks: BrokersOnOneLoop) ->
         assert (await ask(racks, 1, client_rack="b")).preferred_read_replica == (3 if each == 2 else -1)
 
 
-async def test_a_follower_is_read_up_to_what_it_knows_to_be_committed(racks: BrokersOnOneLoop, batch: Batch) -> None:
+async def test_a_follower_serves_records_up_to_its_high_watermark(racks: BrokersOnOneLoop, batch: Batch) -> None:
     reading = asyncio.create_task(ask(racks, 2, 1, client_rack="b", max_wait_ms=10 * PATIENCE_MS))
     await asyncio.sleep(0)
     await racks.produce(1, T0, batch([b"two"]))
@@ -64,7 +64,7 @@ async def test_a_follower_is_read_up_to_what_it_knows_to_be_committed(racks: Bro
     assert found.slice is not None
 
 
-async def test_what_a_follower_does_not_know_to_be_committed_is_not_available_yet(racks: BrokersOnOneLoop) -> None:
+async def test_offsets_above_a_followers_high_watermark_are_not_available_yet(racks: BrokersOnOneLoop) -> None:
     await ask(racks, 2, 1, client_rack="b", max_wait_ms=100)
     partition = racks.brokers[2].services.replicas.get(T0).partition
     partition.high_watermark = 0
@@ -72,7 +72,7 @@ async def test_what_a_follower_does_not_know_to_be_committed_is_not_available_ye
     assert isinstance((await ask(racks, 2, 2, client_rack="b")).error, OffsetOutOfRange)
 
 
-async def test_who_says_no_rack_reads_from_leaders_only(racks: BrokersOnOneLoop) -> None:
+async def test_consumers_without_a_rack_read_from_leaders_only(racks: BrokersOnOneLoop) -> None:
     found = await ask(racks, 2)
     assert isinstance(found.error, NotLeaderOrFollower)
     assert found.leader_epoch == racks.brokers[1].services.replicas.get(T0).partition.leader_epoch

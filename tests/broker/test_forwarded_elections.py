@@ -17,7 +17,7 @@ from sparklog.cluster.model import BrokerInfo
 
 
 class Controllers:
-    """The other brokers, as far as they are asked for elections."""
+    """The other brokers; they only answer election requests."""
 
     def __init__(self) -> None:
         self.asked: list[TopicPartition] = []
@@ -27,7 +27,7 @@ class Controllers:
         return ElectLeadersResponse(errors=dict.fromkeys(request.partitions or (), ElectionNotNeeded("no")))
 
 
-def test_names_that_no_topic_can_have_are_not_sent_with_each_partition() -> None:
+def test_too_long_topic_names_are_not_sent_with_each_partition() -> None:
     """A client sends a name of 30,000 characters once, for thousands of partitions."""
     longest, too_long = (TopicPartition("n" * length, 0) for length in (MAX_TOPIC_LENGTH, MAX_TOPIC_LENGTH + 1))
     info = BrokerInfo(broker_id=1, grpc_address="b:1", listeners={}, rack="", version="")

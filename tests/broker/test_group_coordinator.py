@@ -79,7 +79,7 @@ def join(world: World) -> asyncio.Task[JoinGroupResponse]:
     return asyncio.ensure_future(world.broker.services.groups.join(request))
 
 
-async def test_no_topic_is_made_before_the_first_group_is_asked_for(world: World) -> None:
+async def test_the_offsets_topic_is_created_with_the_first_group(world: World) -> None:
     await world.start()
 
     listed = await world.broker.services.groups.list(ListGroups())
@@ -112,7 +112,7 @@ async def test_a_commit_is_one_batch_in_the_partition_of_its_group(started: Worl
     assert read_records(data)[0].timestamp_ms == started.clock.time_ms()
 
 
-async def test_commits_and_groups_are_there_after_a_restart(started: World) -> None:
+async def test_commits_and_groups_survive_a_restart(started: World) -> None:
     await commit(started, 5)
     await commit(started, 6, group="another")
     await started.broker.stop()
@@ -128,7 +128,7 @@ async def test_commits_and_groups_are_there_after_a_restart(started: World) -> N
 
 @pytest.fixture
 async def loading(started: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[threading.Event]:
-    """A restart after a commit, in which the log is not read before the event is set."""
+    """Restart after a commit; the log is not read before the event is set."""
     await commit(started, 5)
     await started.broker.stop()
     go_on, read = threading.Event(), module.load
@@ -143,7 +143,7 @@ async def loading(started: World, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     go_on.set()
 
 
-async def test_while_a_partition_is_read_its_groups_are_refused(started: World, loading: threading.Event) -> None:
+async def test_requests_to_groups_of_a_loading_partition_are_refused(started: World, loading: threading.Event) -> None:
     groups = started.broker.services.groups
 
     assert isinstance(await commit(started, 6), CoordinatorLoadInProgress)
@@ -155,7 +155,7 @@ async def test_while_a_partition_is_read_its_groups_are_refused(started: World, 
     assert await fetch_when_loaded(started) == 5
 
 
-async def test_what_is_read_for_a_leader_that_was_is_dropped(started: World, loading: threading.Event) -> None:
+async def test_a_load_for_a_former_leader_is_dropped(started: World, loading: threading.Event) -> None:
     groups = started.broker.services.groups
     partition = groups.partition_for("g")
 
@@ -169,7 +169,7 @@ async def test_what_is_read_for_a_leader_that_was_is_dropped(started: World, loa
 
 
 @pytest.mark.parametrize("failure", [CorruptRecord("as the test wants it"), TypeError("not foreseen")])
-async def test_groups_that_cannot_be_read_are_refused_and_the_others_served(
+async def test_groups_of_an_unreadable_partition_are_refused_and_others_served(
     started: World, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     await commit(started, 5)
@@ -187,7 +187,7 @@ async def test_groups_that_cannot_be_read_are_refused_and_the_others_served(
     assert await commit(started, 6, group=other) is None
 
 
-async def test_who_waits_when_the_leader_changes_is_sent_away(started: World) -> None:
+async def test_waiting_members_are_refused_when_the_leader_changes(started: World) -> None:
     groups = started.broker.services.groups
     await fetch(started)
     waiting = join(started)
@@ -199,7 +199,7 @@ async def test_who_waits_when_the_leader_changes_is_sent_away(started: World) ->
         assert isinstance((await waiting).error, NotCoordinator)
 
 
-async def test_who_waits_when_the_broker_stops_is_sent_away(started: World) -> None:
+async def test_waiting_members_are_refused_when_the_broker_stops(started: World) -> None:
     await fetch(started)
     waiting = join(started)
     await asyncio.sleep(0)
@@ -211,7 +211,7 @@ async def test_who_waits_when_the_broker_stops_is_sent_away(started: World) -> N
     assert isinstance(await commit(started, 1), NotCoordinator)
 
 
-async def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(started: World) -> None:
+async def test_a_client_that_disconnects_while_it_waits_leaves_no_state(started: World) -> None:
     groups = started.broker.services.groups
     await fetch(started)
     waiting = join(started)
@@ -224,7 +224,7 @@ async def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(star
     assert groups.partitions.waiting == 0
 
 
-async def test_a_commit_that_cannot_be_written_is_refused_and_not_remembered(started: World) -> None:
+async def test_a_commit_that_cannot_be_written_is_refused_and_dropped(started: World) -> None:
     assert await commit(started, 5) is None
     folder = started.broker.services.replicas.get(
         TopicPartition(OFFSETS_TOPIC, started.broker.services.groups.partition_for("g"))
@@ -238,7 +238,7 @@ async def test_a_commit_that_cannot_be_written_is_refused_and_not_remembered(sta
     started.fs.broken = ""
 
 
-async def test_offsets_go_with_their_topic(started: World) -> None:
+async def test_offsets_are_deleted_with_their_topic(started: World) -> None:
     await commit(started, 5)
     request = delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name="orders")])
     await started.broker.serve(delete_topics.API, request)
@@ -247,8 +247,8 @@ async def test_offsets_go_with_their_topic(started: World) -> None:
     assert await fetch(started) == -1
 
 
-async def test_any_number_of_offsets_go_with_their_topic(started: World) -> None:
-    """Their tombstones are more than one batch may hold."""
+async def test_any_number_of_offsets_is_deleted_with_their_topic(started: World) -> None:
+    """Their tombstones exceed the size limit of one batch."""
     groups = started.broker.services.groups
     await started.create("wide", partitions=100)
     offsets = [OffsetToCommit(partition=TopicPartition("wide", number), offset=1) for number in range(100)]
@@ -262,7 +262,7 @@ async def test_any_number_of_offsets_go_with_their_topic(started: World) -> None
     assert left.offsets[0].offset == -1
 
 
-async def test_a_coordinator_that_stops_while_its_topic_is_made_begins_nothing(
+async def test_a_coordinator_that_stops_during_the_creation_of_its_topic_starts_no_group(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.start(offsets_topic_num_partitions="1")
@@ -279,7 +279,7 @@ async def test_a_coordinator_that_stops_while_its_topic_is_made_begins_nothing(
     assert isinstance(await fetch(world), NotCoordinator)
 
 
-async def test_nothing_is_committed_for_a_partition_that_does_not_exist(started: World) -> None:
+async def test_commits_for_missing_partitions_are_refused(started: World) -> None:
     nowhere = TopicPartition("nowhere", 0)
     request = OffsetCommit(group_id="g", offsets=[OffsetToCommit(partition=nowhere, offset=1)])
 
@@ -301,7 +301,7 @@ async def test_an_id_that_is_too_long_for_kafka_is_refused(started: World) -> No
 
 
 async def test_a_group_is_listed_once_it_is_committed(started: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise its first record may be lost, and nobody knows the group any more."""
+    """Otherwise its first record may be lost, and the group with it."""
     await commit(started, 5)
     is_committed = asyncio.Event()
     monkeypatch.setattr(CoordinatorRuntime, "committed", lambda _: is_committed.wait())
@@ -314,9 +314,7 @@ async def test_a_group_is_listed_once_it_is_committed(started: World, monkeypatc
     assert (listed.error, [group.group_id for group in listed.groups]) == (None, ["g"])
 
 
-async def test_groups_that_do_not_become_committed_are_not_listed(
-    started: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_uncommitted_groups_are_not_listed(started: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await commit(started, 5)
 
     async def fail(_: CoordinatorRuntime) -> None:

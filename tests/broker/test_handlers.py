@@ -1,4 +1,4 @@
-"""What the handlers of APIs use of a broker, and how they get it."""
+"""The services that handlers of APIs use, and their binding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Requests that name tens of thousands of partitions: an error for each of them is small.
 
-The frames of an error take kilobytes. A garbage collection that visits them in thousands of errors keeps everybody
-waiting for a tenth of a second.
+The frames of an error take kilobytes. A garbage collection that visits them in thousands of errors blocks the event
+loop for a tenth of a second.
 """
 
 from __future__ import annotations

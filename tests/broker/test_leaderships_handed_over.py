@@ -1,4 +1,4 @@
-"""What a broker does before it stops, and how the controller is asked, wherever it is."""
+"""Controlled shutdown of a broker, and requests to the controller on this broker or another."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Services(SimpleNamespace):
 
     @property
     def ways(self) -> dict[str, Any]:
-        """To the controller."""
+        """Calls to the controller."""
         return {"clock": self.clock, "metadata": self.metadata, "peers": self.peers}
 
     async def _call(self, broker: str, request: Any, *, timeout_ms: int) -> Any:
@@ -67,7 +67,7 @@ def left(*names: TopicPartition) -> ControlledShutdownResponse:
 
 
 def simulate(made: Callable[[SimLoop], Services], epoch: int = 7) -> tuple[Services, tuple[TopicPartition, ...], float]:
-    """The services afterwards, what remained, and the seconds that it took."""
+    """Return the services, the partitions still led, and the duration in seconds."""
     loop = SimLoop()
     services = made(loop)
     remaining = loop.run(hand_over_leaderships(epoch, config=services.config, **services.ways))
@@ -81,12 +81,12 @@ def test_a_broker_asks_until_nothing_remains() -> None:
     assert seconds == 2
 
 
-def test_it_stops_all_the_same_when_it_has_tried_often_enough() -> None:
+def test_a_broker_stops_after_its_last_retry() -> None:
     services, remaining, seconds = simulate(lambda loop: Services(loop, left(T0)))
     assert (remaining, len(services.asked), seconds) == ((T0,), 4, 3)
 
 
-def test_it_does_not_wait_where_nobody_else_could_take_over() -> None:
+def test_a_broker_does_not_wait_without_a_successor() -> None:
     services = Services(SimLoop(), left(T0), alive=(1, 3))
     services.metadata.controller = "broker 3"
     loop = SimLoop()
@@ -94,14 +94,14 @@ def test_it_does_not_wait_where_nobody_else_could_take_over() -> None:
     assert (len(services.asked), loop.time()) == (1, 0)
 
 
-def test_a_controller_that_cannot_be_asked_does_not_keep_it_from_stopping() -> None:
+def test_a_broker_stops_if_the_controller_is_unreachable() -> None:
     services, remaining, _ = simulate(lambda loop: Services(loop, StaleBrokerEpoch("no"), left()))
     assert (remaining, len(services.asked)) == ((), 2)
     _, remaining, _ = simulate(lambda loop: Services(loop, NetworkException("no")))
     assert remaining == ()
 
 
-def test_another_controller_is_looked_for_where_the_one_that_was_known_is_none() -> None:
+def test_the_next_controller_is_asked_if_the_known_one_has_resigned() -> None:
     loop = SimLoop()
     services = Services(loop, NotController("no"), NetworkException("no"), left())
     assert loop.run(ask_controller("request", **services.ways, timeout_ms=0)) == left()

@@ -1,4 +1,4 @@
-"""Leases: one holder for each log at a time, ended by silence, and a commit that is remembered."""
+"""Leases: one holder for each log at a time, expiry, and the kept answer of a commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lease(lease_id: str, log: str = LOGS[0], holder: str = HOLDERS[0], lease_ms:
     return Lease(id=lease_id, log=log, holder=holder, sources=(SOURCE,), lease_ms=lease_ms)
 
 
-def test_somebody_else_has_to_wait_until_the_lease_is_given_up_or_has_expired() -> None:
+def test_other_holders_are_refused_until_the_lease_ends_or_expires() -> None:
     leases: Leases[str] = Leases()
     leases.begin(lease("1"), 0)
     with pytest.raises(DuplicateResource):
@@ -33,7 +33,7 @@ def test_somebody_else_has_to_wait_until_the_lease_is_given_up_or_has_expired() 
         leases.get("1", 100)
 
 
-def test_a_holder_takes_its_own_lease_over_and_the_old_one_is_worth_nothing() -> None:
+def test_a_new_lease_of_the_same_holder_replaces_its_old_one() -> None:
     leases: Leases[str] = Leases()
     leases.begin(lease("1"), 0)
     leases.begin(lease("2"), 1)
@@ -42,7 +42,7 @@ def test_a_holder_takes_its_own_lease_over_and_the_old_one_is_worth_nothing() ->
     assert leases.begin_commit("2", 1).is_committing
 
 
-def test_every_sign_of_life_lets_a_lease_live_on_from_then() -> None:
+def test_uploads_and_renewals_renew_a_lease() -> None:
     leases: Leases[str] = Leases()
     leases.begin(lease("1"), 0)
     upload = leases.begin_upload("1", 60).upload
@@ -61,7 +61,7 @@ def test_of_two_uploads_under_one_lease_the_later_one_counts() -> None:
     leases.renew("1", second, 0)
 
 
-def test_while_a_segment_is_put_in_place_nobody_uploads_or_takes_over() -> None:
+def test_a_committing_lease_refuses_uploads_and_new_leases() -> None:
     leases: Leases[str] = Leases()
     leases.begin(lease("1"), 0)
     upload = leases.begin_upload("1", 0).upload
@@ -78,7 +78,7 @@ def test_while_a_segment_is_put_in_place_nobody_uploads_or_takes_over() -> None:
     assert leases.expired(10_000) == []
 
 
-def test_what_was_committed_is_answered_again_for_a_while() -> None:
+def test_a_repeated_commit_gets_the_kept_answer() -> None:
     leases: Leases[str] = Leases()
     for number in range(ANSWERS_KEPT + 1):
         leases.begin(lease(str(number)), number)
@@ -92,7 +92,7 @@ def test_what_was_committed_is_answered_again_for_a_while() -> None:
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Against a model that holds one lease for each log as (id, holder, expiry, uploads, is committing)."""
+    """Leases against a model: one lease for each log, as (id, holder, expiry, uploads, is committing)."""
 
     @initialize()
     def begin_with_none(self) -> None:
@@ -103,7 +103,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.done: set[str] = set()
 
     def entry(self, lease_id: str) -> list | None:
-        """The model's lease that still counts."""
+        """Return the model's lease of the log, if it has not expired."""
         for entry in self.model.values():
             if entry[0] == lease_id and (entry[4] or entry[2] > self.now):
                 return entry

@@ -11,7 +11,7 @@ from sparklog.broker.assignments import check_numbers
 pytestmark = pytest.mark.slow
 
 MANY = 150_000
-"""What takes time by its square takes longer than a test may."""
+"""Work of quadratic time would exceed the time limit of a test."""
 
 
 def test_the_partitions_of_an_assignment() -> None:

@@ -1,4 +1,4 @@
-"""A cluster store that was lost, or has lost changes: topics keep what they went by, and nobody deletes by a guess."""
+"""A cluster store that was lost, or has lost changes: topics keep their configurations, and no records are deleted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def files(one: BrokersOnOneLoop) -> list[str]:
     return [f"{root}/{TOPIC_CONFIGS}"]
 
 
-async def test_topics_come_back_with_what_they_went_by(
+async def test_topics_are_restored_with_their_configurations(
     one: BrokersOnOneLoop, batch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await one.start(1)
@@ -70,7 +70,9 @@ async def test_topics_come_back_with_what_they_went_by(
 
 
 @pytest.mark.parametrize("loses_all", [True, False])
-async def test_defaults_that_were_set_at_run_time_come_back(one: BrokersOnOneLoop, batch, *, loses_all: bool) -> None:
+async def test_defaults_that_were_set_at_run_time_are_restored(
+    one: BrokersOnOneLoop, batch, *, loses_all: bool
+) -> None:
     await one.start(1)
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))
@@ -92,7 +94,7 @@ async def test_defaults_that_were_set_at_run_time_come_back(one: BrokersOnOneLoo
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b'{"version":0,"seen_change":1,"topics":{"t":7}}'])
-async def test_without_a_copy_all_records_stay_and_internal_topics_are_theirs(
+async def test_without_a_copy_all_records_stay_and_internal_topics_have_their_own_configuration(
     one: BrokersOnOneLoop, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     await one.start(1)
@@ -115,7 +117,7 @@ async def test_without_a_copy_all_records_stay_and_internal_topics_are_theirs(
     assert sorted(text.split()[2].rstrip(":") for text in warned) == [OFFSETS, "other", "t"]
 
 
-async def test_a_copy_of_an_earlier_topic_of_the_name_is_not_taken(one: BrokersOnOneLoop) -> None:
+async def test_a_copy_of_an_earlier_topic_of_the_same_name_is_not_used(one: BrokersOnOneLoop) -> None:
     await one.start(1)
     await one.create("t", [[1]], **CONFIGS)
     [path] = files(one)
@@ -132,7 +134,7 @@ async def test_a_copy_of_an_earlier_topic_of_the_name_is_not_taken(one: BrokersO
     assert overrides(one, "t") == UNLIMITED
 
 
-async def test_a_store_that_has_lost_changes_gets_them_back(
+async def test_configurations_are_restored_in_a_store_that_has_lost_changes(
     one: BrokersOnOneLoop, batch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await one.start(1)
@@ -155,8 +157,8 @@ async def test_a_store_that_has_lost_changes_gets_them_back(
     assert b"c" in await one.read(1, T0)
 
 
-async def test_no_client_has_heard_of_a_newer_leader_than_there_is_afterwards(one: BrokersOnOneLoop, batch) -> None:
-    """Clients believe no older epoch: one without records, of which no log knows, is not gone back behind."""
+async def test_restored_leader_epochs_are_above_those_that_clients_have_seen(one: BrokersOnOneLoop, batch) -> None:
+    """Clients ignore older epochs, so a new epoch is higher even than one without records, which is in no log."""
     await one.start(1)
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))
@@ -172,7 +174,7 @@ async def test_no_client_has_heard_of_a_newer_leader_than_there_is_afterwards(on
     assert one.brokers[1].services.replicas.get(T0).partition.leader_epoch > max(heard_of)
 
 
-async def test_a_store_that_another_had_replaced_is_noticed_to_be_older(
+async def test_an_older_store_that_another_had_replaced_is_detected(
     one: BrokersOnOneLoop, batch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await one.start(1)
@@ -199,7 +201,7 @@ async def test_a_store_that_another_had_replaced_is_noticed_to_be_older(
 async def test_a_store_may_be_lost_again_before_a_record_has_the_new_leader_epoch(
     one: BrokersOnOneLoop, batch, *, comes_back: bool
 ) -> None:
-    """Or an older one may take its place, which has seen more changes."""
+    """Otherwise an older store with more changes could take its place."""
     await one.start(1)
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))
@@ -220,7 +222,7 @@ async def test_a_store_may_be_lost_again_before_a_record_has_the_new_leader_epoc
 
 
 def give_back(one: BrokersOnOneLoop, nodes: dict[str, bytes]) -> None:
-    """A store with nothing else in it."""
+    """Replace the store by one that has only these nodes."""
     one.lose_store()
     store = MemoryStore(one.tree)
     for path, data in nodes.items():
@@ -228,7 +230,7 @@ def give_back(one: BrokersOnOneLoop, nodes: dict[str, bytes]) -> None:
 
 
 def contents(store: Store, path: str = "/") -> dict[str, bytes]:
-    """All nodes that belong to no session, parents first."""
+    """Return all nodes that belong to no session, parents first."""
     node = store.get(path)
     found = {} if path == "/" or node.owner else {path: node.data}
     for name in store.children(path):
@@ -236,7 +238,7 @@ def contents(store: Store, path: str = "/") -> dict[str, bytes]:
     return found
 
 
-async def test_a_topic_that_was_deleted_while_its_broker_was_away_does_not_come_back(
+async def test_a_topic_that_was_deleted_while_its_broker_was_away_is_not_restored(
     one: BrokersOnOneLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     await one.start(1)
@@ -254,7 +256,7 @@ async def test_a_topic_that_was_deleted_while_its_broker_was_away_does_not_come_
 
 
 @pytest.mark.parametrize("comes_again", [False, True])
-async def test_a_topic_that_was_deleted_while_its_broker_was_away_leaves_its_name_to_another(
+async def test_the_name_of_a_topic_that_was_deleted_meanwhile_is_free(
     one: BrokersOnOneLoop, batch, *, comes_again: bool
 ) -> None:
     await one.start(1)
@@ -338,7 +340,7 @@ async def test_a_partition_that_cannot_be_opened_at_the_adoption_is_served_once_
     await one.stop(1)
     one.disk(1).make_dir("/more")
     for number in unreadable:
-        one.disk(1).make_dir(f"/more/t-{number}")  # nobody knows which of the two is right
+        one.disk(1).make_dir(f"/more/t-{number}")  # a second log of the partition
     one.lose_store()
     await one.start(1, log_dirs="/data,/more")
     topic = one.brokers[1].services.metadata.get("t")
@@ -461,8 +463,8 @@ async def test_no_broker_deletes_its_replica_because_the_store_is_an_older_one(t
     assert three.brokers[2].services.logs.get(T0).log_end_offset == 1
 
 
-async def test_a_broker_remembers_the_leader_epochs_that_others_leapt_to(one: BrokersOnOneLoop) -> None:
-    """Broker 3 has no replica. It restores the topic more often than those that have one, and is not there at last."""
+async def test_leader_epochs_that_other_brokers_leapt_to_are_kept(one: BrokersOnOneLoop) -> None:
+    """Broker 3 has no replica. It restores the topic more often than those that have one, and is missing in the end."""
     for broker_id in (1, 2, 3):
         await one.start(broker_id)
     await one.create("t", [[1, 2]])

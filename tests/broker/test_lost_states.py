@@ -17,7 +17,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.mark.parametrize("lost", ["/brokers/topics/t/partitions/0/state", "/brokers/topics/t/partitions"])
-async def test_a_controller_gives_up_and_a_start_restores_the_states_with_later_epochs(
+async def test_a_restart_restores_lost_states_with_later_leader_epochs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lost: str
 ) -> None:
     monkeypatch.setattr(store_guard, "SURE_S", 0.01)

@@ -52,7 +52,7 @@ async def start(fs: MemoryFs, store: Store) -> Broker:
 
 
 async def produce_until_the_power_goes(broker: Broker, chance: random.Random) -> Acknowledged:
-    """What was acknowledged, by partition and offset."""
+    """Return the acknowledged records, by partition and offset."""
     acknowledged: Acknowledged = {}
     for number in range(200):
         partition, value = chance.randrange(PARTITIONS), f"{number}".encode() * chance.randint(1, 60)
@@ -69,7 +69,7 @@ async def produce_until_the_power_goes(broker: Broker, chance: random.Random) ->
 
 
 async def watch(broker: Broker, shown: dict[int, int]) -> None:
-    """Never returns: takes down up to where each partition was shown to consumers."""
+    """Record the end of what consumers can read of each partition; never returns."""
     while True:
         for partition in range(PARTITIONS):
             replica = broker.services.replicas.find(TopicPartition("t", partition))
@@ -99,7 +99,7 @@ async def read_everything(broker: Broker) -> Acknowledged:
 
 
 @pytest.mark.soak
-async def test_what_was_acknowledged_or_shown_after_a_flush_survives(caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_that_were_acknowledged_or_read_after_a_flush_survive(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)  # a broker without power has much to complain about
     for seed in seeds(10, soak=200):
         chance = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Leases of replacements: how they end, who takes them over, and uploads that stall or are too large."""
+"""Leases of replacements: their end, their replacement, and uploads that stall or are too large."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.brokers.segment_replacement import Upkeep, without_the_second
 from support.patience import until
 
 
-async def test_a_lease_without_a_sign_of_life_ends_with_what_was_staged(upkeep: Upkeep) -> None:
+async def test_an_expired_lease_ends_and_its_staged_file_is_removed(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     data = without_the_second(log)
     lease = await upkeep.begin(log, lease_ms=1000)
@@ -35,7 +35,7 @@ async def test_a_lease_without_a_sign_of_life_ends_with_what_was_staged(upkeep: 
     await upkeep.begin(log, holder="another")
 
 
-async def test_leases_are_swept_without_anybody_asking(world, batch, monkeypatch) -> None:
+async def test_a_periodic_task_ends_expired_leases(world, batch, monkeypatch) -> None:
     monkeypatch.setattr(background_tasks, "LEASE_INTERVAL_MS", 1)
     await world.start()
     upkeep = Upkeep(world, batch)
@@ -45,7 +45,7 @@ async def test_leases_are_swept_without_anybody_asking(world, batch, monkeypatch
     assert not len(world.broker.services.replacements)
 
 
-async def test_an_expired_lease_is_nobodys_even_before_it_is_swept(upkeep: Upkeep) -> None:
+async def test_an_expired_lease_is_free_even_before_the_periodic_task(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     await upkeep.upload(await upkeep.begin(log, lease_ms=1000), b"old")
     upkeep.world.clock.advance(1000)
@@ -57,7 +57,7 @@ async def test_an_expired_lease_is_nobodys_even_before_it_is_swept(upkeep: Upkee
     await upkeep.commit(lease, data)
 
 
-async def test_only_its_holder_takes_a_lease_over_and_begins_from_nothing(upkeep: Upkeep) -> None:
+async def test_only_the_holder_replaces_its_lease_and_begins_without_staged_bytes(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     before = await upkeep.begin(log)
     await upkeep.upload(before, b"half of it")
@@ -72,7 +72,7 @@ async def test_only_its_holder_takes_a_lease_over_and_begins_from_nothing(upkeep
     await upkeep.commit(after, data)
 
 
-async def test_an_upload_that_began_again_counts_alone(upkeep: Upkeep) -> None:
+async def test_only_the_last_upload_of_a_lease_counts(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     data = without_the_second(log)
     lease = await upkeep.begin(log)
@@ -130,7 +130,7 @@ async def test_an_upload_that_stalls_does_not_end_the_lease_of_one_that_began_la
     await upkeep.commit(lease, data)
 
 
-async def test_no_more_is_taken_than_could_be_of_use(upkeep: Upkeep) -> None:
+async def test_uploads_above_the_size_limit_are_refused(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     lease = await upkeep.begin(log)
     with pytest.raises(RecordListTooLarge):

@@ -1,4 +1,4 @@
-"""Replacements whose plan is out of date, or that may not be: refused, and nothing is left of them."""
+"""Replacements with an outdated or invalid plan are refused, and leave no files."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ UNFIT: tuple[tuple[Callable[[bytes], bytes], dict[str, int], type[KafkaError]], 
 )
 
 
-async def test_what_may_not_take_their_place_is_refused(upkeep: Upkeep) -> None:
+async def test_segments_that_must_not_replace_the_sources_are_refused(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     for make, fields, error in UNFIT:
         lease = await upkeep.begin(log)
@@ -109,7 +109,7 @@ async def test_what_may_not_take_their_place_is_refused(upkeep: Upkeep) -> None:
             await upkeep.commit(lease, data, **fields)
 
 
-async def test_requests_that_make_no_sense(upkeep: Upkeep) -> None:
+async def test_invalid_replacement_requests_are_refused(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     for fields in (
         {"lease_ms": 0},

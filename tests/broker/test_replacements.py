@@ -1,4 +1,4 @@
-"""Segments replaced through a broker's APIs: what is read then, who waits, and what a disk or a stop leaves behind."""
+"""Segments replaced through a broker's APIs: reads, waiting requests, and the state after a failed disk or a stop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_one_segment_takes_the_place_of_three(upkeep: Upkeep) -> None:
     assert not upkeep.staged
 
 
-async def test_what_is_done_stays_done_however_often_it_is_asked_for(upkeep: Upkeep) -> None:
+async def test_repeated_commits_and_aborts_change_nothing(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     data = without_the_second(log)
     lease = await upkeep.begin(log)
@@ -64,7 +64,7 @@ async def test_a_file_written_beside_the_log_needs_no_upload(upkeep: Upkeep) -> 
     assert list(await upkeep.values()) == [0, 2, 3, 4]
 
 
-async def test_a_commit_goes_on_when_whoever_asked_has_gone(upkeep: Upkeep, monkeypatch) -> None:
+async def test_a_commit_completes_though_its_client_has_disconnected(upkeep: Upkeep, monkeypatch) -> None:
     log = await upkeep.create()
     data = without_the_second(log)
     lease = await upkeep.begin(log)
@@ -90,7 +90,7 @@ async def test_a_commit_goes_on_when_whoever_asked_has_gone(upkeep: Upkeep, monk
     assert (await upkeep.describe()).segments[0] == new
 
 
-async def test_commits_leave_threads_for_others(upkeep: Upkeep, monkeypatch) -> None:
+async def test_commits_leave_threads_for_other_work(upkeep: Upkeep, monkeypatch) -> None:
     leases = []
     for number in range(COMMITS_AT_ONCE + 1):
         log = await upkeep.create(f"t{number}")
@@ -160,7 +160,7 @@ async def test_a_stopping_broker_leaves_nothing_staged(upkeep: Upkeep) -> None:
     assert not upkeep.staged
 
 
-async def test_a_broker_that_starts_knows_no_lease_and_clears_what_is_staged(upkeep: Upkeep) -> None:
+async def test_a_start_has_no_leases_and_removes_staged_files(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     lease = await upkeep.begin(log)
     await upkeep.world.broker.stop()
@@ -175,7 +175,7 @@ async def test_a_broker_that_starts_knows_no_lease_and_clears_what_is_staged(upk
     assert await upkeep.values() == {number: b"%d" % number for number in range(SEGMENTS)}
 
 
-async def test_what_was_cleaned_is_remembered_for_as_long_as_it_is_there(upkeep: Upkeep) -> None:
+async def test_the_cleaned_offset_is_kept_until_a_truncation(upkeep: Upkeep) -> None:
     log = await upkeep.create()
 
     async def set_cleaned(offset: int, segments: tuple[SegmentDescription, ...]) -> int:

@@ -47,7 +47,7 @@ def info(three: BrokersOnOneLoop, broker_id: int, name: TopicPartition = T0) -> 
 
 
 async def until(three: BrokersOnOneLoop, isr: set[int], name: TopicPartition = T0) -> int:
-    """Until the partition is led, and these are in sync; return its leader."""
+    """Wait until the partition has a leader and these replicas are in sync; return the leader."""
     leader = -1
     for broker_id, broker in three.brokers.items():
         metadata = broker.services.metadata
@@ -63,7 +63,7 @@ async def until(three: BrokersOnOneLoop, isr: set[int], name: TopicPartition = T
 
 
 async def until_kept(three: BrokersOnOneLoop, replicas: tuple[int, ...], configs: Mapping[str, str]) -> None:
-    """Until every broker has a copy of the topic beside its logs: it is written after the broker knows the topic."""
+    """Wait until every broker has a copy of the topic beside its logs, which it writes after it learns of the topic."""
 
     def are_kept() -> bool:
         copies = [broker.services.logs.kept_topics.get("t") for broker in three.brokers.values()]
@@ -73,7 +73,7 @@ async def until_kept(three: BrokersOnOneLoop, replicas: tuple[int, ...], configs
 
 
 async def read(three: BrokersOnOneLoop, leader: int, name: TopicPartition) -> bytes:
-    """Read the whole log, once the leader has heard that its followers have it."""
+    """Read the whole log, once the leader knows that its followers have it."""
     replica = three.brokers[leader].services.replicas.get(name)
     await patience.until(
         lambda: replica.partition.high_watermark == replica.log.log_end_offset, "all records are committed"
@@ -105,7 +105,7 @@ async def kill(three: BrokersOnOneLoop) -> None:
 async def test_no_acknowledged_record_is_lost_in_whatever_order_the_brokers_start(
     three: BrokersOnOneLoop, batch, order: tuple[int, ...]
 ) -> None:
-    """Broker 1 is behind, though it is the first of the replicas."""
+    """Broker 1, the first of the replicas, lags."""
     await three.create("t", [[1, 2, 3]], **CONFIGS)
     await three.create("single", [[1], [2], [3]])
     topic_id = three.brokers[1].services.metadata.get("t").topic_id
@@ -277,7 +277,7 @@ async def test_a_broker_with_a_new_disk_has_nothing_to_compare(three: BrokersOnO
 
 
 async def test_a_topic_is_restored_by_brokers_without_its_folders_too(three: BrokersOnOneLoop, batch) -> None:
-    """Else a client that asks for it before its broker is back would create another one."""
+    """Otherwise a client that requests it before its broker is back would create another one."""
     await three.create("t", [[3]])
     await three.until_led(T0, 3)
     await write(three, T0, batch([b"a"]))

@@ -21,7 +21,7 @@ Batch = Callable[..., bytearray]
 
 @pytest.fixture
 async def three(batch: Batch) -> AsyncIterator[BrokersOnOneLoop]:
-    """The topic has a batch of 100 bytes and more in each segment."""
+    """Three brokers, and a topic with a batch of at least 100 bytes in each segment."""
     made = BrokersOnOneLoop()
     await made.start(1, 2, 3)
     for broker in made.brokers.values():
@@ -56,7 +56,7 @@ async def until_equal(three: BrokersOnOneLoop) -> None:
 
 
 async def replace_first(three: BrokersOnOneLoop, broker_id: int, count: int) -> None:
-    """Of so many segments, only the last one's batch stays; the log is said to be compacted so far."""
+    """Replace so many segments by one with the last batch only; the log counts as compacted up to its end."""
     broker = three.brokers[broker_id]
     described = (await broker.serve(describe_log.API, describe_log.DescribeLogRequest(partitions=[T0]))).logs[T0]
     sources, epoch = described.closed_segments[:count], described.leader_epoch
@@ -80,7 +80,7 @@ async def replace_first(three: BrokersOnOneLoop, broker_id: int, count: int) -> 
     await broker.serve(set_cleaned_offset.API, cleaned)
 
 
-async def test_followers_take_over_what_was_replaced_through_the_leader(three: BrokersOnOneLoop) -> None:
+async def test_followers_copy_segments_that_were_replaced_on_the_leader(three: BrokersOnOneLoop) -> None:
     await replace_first(three, 1, 3)
     await until_equal(three)
     assert sorted(files(three, 3)) == [0, 3, 4, 5]
@@ -106,8 +106,8 @@ async def test_a_follower_that_was_away_has_the_same_files_when_it_is_back(
     await until_equal(three)
 
 
-async def test_who_takes_over_the_lead_has_the_last_word(three: BrokersOnOneLoop, batch: Batch) -> None:
-    """It may have been told, or not."""
+async def test_a_returning_leader_copies_the_segments_of_the_new_leader(three: BrokersOnOneLoop, batch: Batch) -> None:
+    """The new leader may have copied the replacement before, or not."""
     await replace_first(three, 1, 3)
     zombie = three.cut_off(1)
     await three.until_led(T0, 2, isr={2, 3})

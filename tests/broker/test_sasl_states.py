@@ -1,4 +1,4 @@
-"""What a client may send while it shows who it is."""
+"""Requests that a client may send before, during and after its authentication."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVERYTHING = {PRODUCE, METADATA, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE
 
 
 class Nickname:
-    """A mechanism of two messages: a greeting, then a name that nobody may have but alice and bob."""
+    """A mechanism of two messages: a greeting, then a name. Only alice and bob are accepted."""
 
     def __init__(self) -> None:
         self.user: str | None = None
@@ -53,13 +53,13 @@ def allowed(authentication: Authentication) -> set[int]:
 
 
 async def log_in(authentication: Authentication, name: bytes) -> int:
-    """How long the session lasts."""
+    """Lifetime of the session."""
     authentication.handshake("NICKNAME")
     await authentication.authenticate(b"hello", nobody)
     return (await authentication.authenticate(name, nobody)).session_lifetime_ms
 
 
-async def test_a_stranger_may_only_show_who_it_is() -> None:
+async def test_an_unauthenticated_client_may_only_authenticate() -> None:
     authentication, _ = begin()
     assert allowed(authentication) == {API_VERSIONS, SASL_HANDSHAKE}
 
@@ -105,7 +105,7 @@ async def test_a_session_that_has_run_out_may_only_be_renewed() -> None:
     assert allowed(authentication) == EVERYTHING
 
 
-async def test_nobody_becomes_somebody_else_by_renewing() -> None:
+async def test_reauthentication_cannot_change_the_user() -> None:
     authentication, _ = begin()
     await log_in(authentication, b"alice")
 

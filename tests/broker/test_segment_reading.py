@@ -1,4 +1,4 @@
-"""A log described to a job, and its segments read: as they were, and without keeping anybody or anything."""
+"""Descriptions of logs and reads of segments for jobs: a stable view, without blocking the broker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_file_that_is_cut_while_it_is_read_ends_in_an_error(upkeep: Upke
             pass
 
 
-async def test_a_description_keeps_nobody_waiting(upkeep: Upkeep, monkeypatch) -> None:
+async def test_a_description_does_not_block_the_event_loop(upkeep: Upkeep, monkeypatch) -> None:
     await upkeep.create()
     loop = asyncio.get_running_loop()
     describe = SegmentReplacer.describe
@@ -66,7 +66,7 @@ async def test_a_description_keeps_nobody_waiting(upkeep: Upkeep, monkeypatch) -
     assert len((await upkeep.describe()).segments) == SEGMENTS
 
 
-async def test_bytes_that_are_no_batch_keep_no_log_from_being_described(upkeep: Upkeep) -> None:
+async def test_a_log_with_invalid_bytes_can_be_described(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     await upkeep.world.broker.stop()
     overwrite(log, log.segments[1])
@@ -85,12 +85,12 @@ async def test_a_description_keeps_no_file_open(upkeep: Upkeep) -> None:
     assert all(segment.first_timestamp_ms > 0 for segment in log.segments)
     for segment in log.segments:
         assert [piece async for piece in await upkeep.read(log, segment)]
-    # A thread lets go of what it has read a moment after whoever asked has it.
+    # The thread that reads closes its file a moment after the caller has the bytes.
     await until(lambda: not opened(upkeep.world.folder) - before, "no more files are open than before")
 
 
 def opened(folder: str) -> Counter[str]:
-    """How often this process holds the files under a folder open."""
+    """Return the number of open handles of this process by file, for files under a folder."""
     found: Counter[str] = Counter()
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the listing's own

@@ -1,4 +1,4 @@
-"""What a broker finds when it starts: its own earlier life, a store from before there were controllers, folders."""
+"""Starts of a broker: with a session of its earlier process, an old store, or unknown folders."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_store_from_before_there_were_controllers_is_taken_over(one: Bro
 
 
 async def test_the_earliest_offset_has_the_epoch_of_the_record_there(one: BrokersOnOneLoop, batch) -> None:
-    """And not that of who leads now: a reader that begins there would go by an epoch that the record is not of."""
+    """Not the current leader epoch: a reader that begins there would use an epoch that the record does not have."""
     query = list_offsets.PartitionOffsetQuery(topic="t", partition=0, position=list_offsets.EARLIEST)
     epochs = []
     await one.start(1)
@@ -76,7 +76,7 @@ async def test_the_earliest_offset_has_the_epoch_of_the_record_there(one: Broker
     assert one.brokers[1].services.replicas.get(T0).partition.leader_epoch > first
 
 
-async def test_folders_that_nobody_knows_become_topics_of_a_broker_that_is_alone(one: BrokersOnOneLoop, batch) -> None:
+async def test_unknown_folders_are_adopted_by_a_single_broker(one: BrokersOnOneLoop, batch) -> None:
     await one.start(1)
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))
@@ -90,7 +90,7 @@ async def test_folders_that_nobody_knows_become_topics_of_a_broker_that_is_alone
     assert b"a" in await one.read(1, T0)
 
 
-async def test_among_others_they_stay_as_they_are(one: BrokersOnOneLoop, batch) -> None:
+async def test_unknown_folders_stay_if_other_brokers_are_registered(one: BrokersOnOneLoop, batch) -> None:
     await one.start(1)
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))

@@ -20,10 +20,10 @@ Batch = Callable[..., bytearray]
 
 @pytest.fixture
 async def store(world: Any) -> MemoryStore:
-    """That of a broker that has started and has a topic t."""
+    """The world of a broker that has started and has a topic t."""
     await world.start()
     await world.create("t")
-    store = world.broker._joined.store
+    store = world.broker._startup.store
     assert isinstance(store, MemoryStore)
     return store
 
@@ -70,11 +70,11 @@ async def test_a_broker_is_not_ready_from_the_end_of_its_session_until_its_new_r
     await until(lambda: not broker.not_ready, "the controller knows its new registration")
 
 
-async def test_an_isr_change_that_was_given_up_is_written_once_the_store_is_back(
+async def test_an_isr_change_is_written_once_the_store_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(isr_changes, "TRIES", 1)
-    cluster = BrokersOnOneLoop(replica_lag_time_max_ms="1000000")  # nobody looks for laggards meanwhile
+    cluster = BrokersOnOneLoop(replica_lag_time_max_ms="1000000")  # no leader checks for lagging followers meanwhile
     await cluster.start(3, 1, 2)
     metadata = cluster.brokers[3].services.metadata
     assert await metadata.wait_until(lambda: len(metadata.brokers) == 3, PATIENCE_MS)
@@ -82,7 +82,7 @@ async def test_an_isr_change_that_was_given_up_is_written_once_the_store_is_back
     await cluster.stop(2)
     name = TopicPartition("t", 0)
     await cluster.until_led(name, 1, isr={1})
-    store = cluster.brokers[1]._joined.store
+    store = cluster.brokers[1]._startup.store
     assert isinstance(store, MemoryStore)
     store.disconnect()
     await cluster.start(2)

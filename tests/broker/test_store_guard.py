@@ -1,4 +1,4 @@
-"""A cluster store that is emptied while a broker runs: the broker says so, and takes nothing for deleted."""
+"""A cluster store that is emptied while a broker runs: the broker reports it, and no topic counts as deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.patience import PATIENCE_MS
 
 
 class World:
-    """A guard of a store in memory, and what it did."""
+    """A guard of a store in memory, and its reports."""
 
     def __init__(self) -> None:
         self.tree = MemoryTree()
@@ -55,7 +55,7 @@ async def world(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-async def test_a_broker_whose_store_has_lost_its_id_is_told_once(
+async def test_the_loss_of_the_stores_id_is_reported_once(
     world: World, caplog: pytest.LogCaptureFixture, is_replaced: bool
 ) -> None:
     assert world.guard.is_intact()
@@ -71,7 +71,7 @@ async def test_a_broker_whose_store_has_lost_its_id_is_told_once(
 
 
 @pytest.mark.parametrize("is_emptied", [False, True])
-async def test_a_broker_whose_store_has_lost_states_records_the_topics_and_is_told_once(
+async def test_lost_states_are_recorded_and_reported_once(
     world: World, caplog: pytest.LogCaptureFixture, is_emptied: bool
 ) -> None:
     world.topics.add("t", UUID(int=1), [[1]], {})
@@ -95,7 +95,7 @@ async def test_an_id_that_is_written_again_is_no_loss(world: World) -> None:
     assert (world.lost, world.guard.is_lost) == (0, False)
 
 
-async def test_a_store_that_is_away_for_a_while_is_asked_again(world: World) -> None:
+async def test_an_unreachable_store_is_read_again(world: World) -> None:
     world.store.disconnect()
     world.guard.when_sure(["t"], world.do)
     waiting = asyncio.create_task(world.guard.until_sure("t", PATIENCE_MS))
@@ -119,9 +119,7 @@ async def test_topics_of_a_lost_store_are_not_taken_for_deleted(world: World) ->
         await world.guard.until_sure("another", PATIENCE_MS)
 
 
-async def test_whoever_waits_for_a_name_waits_no_longer_than_allowed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_creation_waits_at_most_for_its_timeout(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_guard, "SURE_S", 3_600)
     world.guard.when_sure(["gone"], world.do)
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Logs of partitions that are other brokers' by now: which of them are deleted when the controller tells everything."""
+"""Logs of partitions that have moved to other brokers: a full update deletes those that are strays."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def told(replicas: tuple[int, ...], isr: tuple[int, ...], *, is_full: bool = Tru
 
 
 class Broker1:
-    """What broker 1 stops when it is told of a cluster, with these logs.
+    """Broker 1 with these logs, and the replicas that it stops after an update of the cluster's state.
 
-    topic_id: in their folders; None: in none
+    topic_id: the id in their folders; None: they have none
     """
 
     def __init__(
@@ -100,7 +100,7 @@ async def stops_of(
     return broker.stopped
 
 
-async def test_what_other_brokers_have_now_is_deleted_unless_a_later_epoch_is_known() -> None:
+async def test_moved_replicas_are_deleted_unless_a_later_epoch_is_known() -> None:
     assert await stops_of(told((2, 3), (2,)), T0) == [StopPartition(name=T0, leader_epoch=5, delete=True)]
 
 
@@ -116,7 +116,7 @@ async def test_what_other_brokers_have_now_is_deleted_unless_a_later_epoch_is_kn
     ],
     ids=["its own", "in sync", "not everything", "another topic", "unknown partition", "another name"],
 )
-async def test_anything_else_stays(request_: UpdateMetadata, log: TopicPartition) -> None:
+async def test_logs_that_are_no_strays_stay(request_: UpdateMetadata, log: TopicPartition) -> None:
     assert await stops_of(request_, log) == []
 
 
@@ -131,17 +131,17 @@ async def test_a_replica_stays_unless_its_topics_assignment_is_known_to_be_sure(
 async def test_strays_that_had_to_stay_are_deleted_once_the_store_is_back() -> None:
     broker = Broker1(T0, unsure=StoreError("away"))
     await broker.update(told((2, 3), (2,)))
-    await broker.strays.delete_if_owed()
+    await broker.strays.delete_pending()
     assert broker.stopped == []
 
     broker.unsure = ()
-    await broker.strays.delete_if_owed()
-    await broker.strays.delete_if_owed()
+    await broker.strays.delete_pending()
+    await broker.strays.delete_pending()
     assert broker.stopped == [StopPartition(name=T0, leader_epoch=5, delete=True)]
 
 
 async def test_a_log_without_its_topic_s_id_is_deleted_if_it_is_empty() -> None:
-    """Its broker lost power between the creation of the folder and of the file with the id."""
+    """Its broker lost power between the creations of the folder and of the file with the id."""
     for records in (0, 1):
         broker = Broker1(T0, topic_id=None, records=records)
         await broker.update(told((2, 3), (2,)))
@@ -154,5 +154,5 @@ async def test_a_stray_that_has_become_a_replica_again_stays() -> None:
     await broker.update(told((2, 3), (2,)))
     await broker.update(told((1, 2), (2,), is_full=False))
     broker.unsure = ()
-    await broker.strays.delete_if_owed()
+    await broker.strays.delete_pending()
     assert broker.stopped == []

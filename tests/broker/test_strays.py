@@ -1,4 +1,4 @@
-"""A broker that is told everything deletes replicas that have moved to others."""
+"""A broker deletes replicas that have moved to other brokers after a full update."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.patience import PATIENCE_MS
 T0 = TopicPartition("t", 0)
 
 
-async def test_a_stray_is_deleted_also_by_a_broker_that_the_controller_has_told_much_before() -> None:
+async def test_a_stray_is_deleted_after_later_updates_too() -> None:
     cluster = BrokersOnOneLoop()
     await cluster.start(1, 2)
     services = cluster.brokers[2].services

@@ -1,4 +1,4 @@
-"""Changes of topics whose askers go away before they are done."""
+"""Changes of topics whose clients disconnect before the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.patience import PATIENCE_MS, PATIENCE_S
 
 
 class Gate:
-    """Lets one call of a blocking function through when it is told to."""
+    """Blocks one call of a function until the test opens the gate."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
         self.reached = threading.Event()
@@ -29,7 +29,7 @@ class Gate:
 
 
 async def cancel_at(gate: Gate, change: asyncio.Task[object]) -> None:
-    """Cancel whoever asked for the change while its thread is at the gate, then let the thread go on."""
+    """Cancel the task of the change while its thread waits at the gate, then open the gate."""
     assert await asyncio.to_thread(gate.reached.wait, PATIENCE_S)
     change.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -37,7 +37,7 @@ async def cancel_at(gate: Gate, change: asyncio.Task[object]) -> None:
     gate.may_go_on.set()
 
 
-async def test_a_topic_is_created_though_its_creator_has_gone(world, monkeypatch) -> None:
+async def test_a_topic_is_created_though_its_client_has_disconnected(world, monkeypatch) -> None:
     broker = await world.start()
     topics = broker.services.topics
     gate = Gate(monkeypatch, TopicStore, "add")
@@ -48,7 +48,7 @@ async def test_a_topic_is_created_though_its_creator_has_gone(world, monkeypatch
     assert "orders" in broker.services.metadata
 
 
-async def test_a_topic_is_deleted_though_its_deleter_has_gone(world, monkeypatch) -> None:
+async def test_a_topic_is_deleted_though_its_client_has_disconnected(world, monkeypatch) -> None:
     broker = await world.start()
     await world.create("orders")
     topics, metadata = broker.services.topics, broker.services.metadata
@@ -71,7 +71,7 @@ async def test_a_broker_that_stops_finishes_what_it_is_writing(world, monkeypatc
     assert "orders" in restarted.services.metadata
 
 
-async def test_what_is_wrong_with_a_change_comes_back(world) -> None:
+async def test_the_error_of_a_change_is_raised(world) -> None:
     topics = (await world.start()).services.topics
     with pytest.raises(UnknownTopicOrPartition):
         await topics.delete("nowhere")

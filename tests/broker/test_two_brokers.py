@@ -1,4 +1,4 @@
-"""Two brokers of one cluster: what they copy, who leads, where groups are, how one goes and comes."""
+"""Two brokers of one cluster: replication, leaders, groups, and a broker that stops and returns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def two() -> AsyncIterator[BrokersOnOneLoop]:
     await made.stop_all()
 
 
-async def test_what_one_acknowledges_both_have(two: BrokersOnOneLoop, batch: Batch) -> None:
+async def test_acknowledged_records_are_on_both_brokers(two: BrokersOnOneLoop, batch: Batch) -> None:
     await two.create("t", [[2, 1]])
     assert (await two.produce(2, T0, batch([b"a", b"b"]))).error is None
     assert isinstance((await two.produce(1, T0, batch([b"c"]))).error, NotLeaderOrFollower)
@@ -37,9 +37,7 @@ async def test_what_one_acknowledges_both_have(two: BrokersOnOneLoop, batch: Bat
     assert logs[0].read(0, 1 << 20).read() == logs[1].read(0, 1 << 20).read() == await two.read(2, T0)
 
 
-async def test_the_other_leads_when_one_is_gone_and_follows_when_it_is_back(
-    two: BrokersOnOneLoop, batch: Batch
-) -> None:
+async def test_the_other_broker_leads_after_a_failure(two: BrokersOnOneLoop, batch: Batch) -> None:
     await two.create("t", [[2, 1]])
     await two.produce(2, T0, batch([b"a"]))
     zombie = two.cut_off(2)
@@ -72,7 +70,7 @@ async def test_a_broker_whose_session_has_ended_registers_again_and_begins_anoth
     assert (await two.produce(1, T0, batch([b"a"]))).error is None
 
 
-async def test_groups_go_where_their_partition_is_led(two: BrokersOnOneLoop) -> None:
+async def test_groups_move_with_the_leader_of_their_partition(two: BrokersOnOneLoop) -> None:
     await two.create("t", [[1, 2]])
     (found,) = (await ask_coordinator(two, 1)).coordinators
     assert found.broker is not None
@@ -93,7 +91,7 @@ async def test_groups_go_where_their_partition_is_led(two: BrokersOnOneLoop) -> 
     await zombie.stop()
 
 
-async def test_all_are_told_of_all(two: BrokersOnOneLoop) -> None:
+async def test_every_broker_knows_all_brokers_and_topics(two: BrokersOnOneLoop) -> None:
     await two.create("t", [[2, 1]])
     zombie = two.cut_off(2)
     await two.until_led(T0, 1)
@@ -104,7 +102,7 @@ async def test_all_are_told_of_all(two: BrokersOnOneLoop) -> None:
     await zombie.stop()
 
 
-async def test_a_topic_that_was_deleted_while_a_broker_was_away_goes_when_it_is_back(
+async def test_a_topic_that_was_deleted_meanwhile_is_deleted_on_a_returning_broker(
     two: BrokersOnOneLoop, batch: Batch
 ) -> None:
     await two.create("t", [[1, 2]])

@@ -1,4 +1,4 @@
-"""What a broker does without being asked, and what it does when a disk fails or is slow."""
+"""Periodic tasks of a broker, and failed or slow disks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def deleted_files(folder: str) -> set[str]:
     return {name for name in os.listdir(folder) if name.endswith(".log.deleted")}
 
 
-async def test_old_segments_go_by_time_and_their_files_after_a_while(world, batch, monkeypatch) -> None:
+async def test_old_segments_are_deleted_by_time_and_their_files_later(world, batch, monkeypatch) -> None:
     monkeypatch.setattr(background_tasks, "DELETE_INTERVAL_MS", 1)
     await world.start(log_retention_check_interval_ms="1")
     await world.create("t", retention_ms="1000", file_delete_delay_ms="5000", **SMALL)
@@ -45,7 +45,7 @@ async def test_old_segments_go_by_time_and_their_files_after_a_while(world, batc
     await until(lambda: not deleted & deleted_files(log.folder))
 
 
-async def test_old_segments_go_by_size(world, batch) -> None:
+async def test_old_segments_are_deleted_by_size(world, batch) -> None:
     await world.start(log_retention_check_interval_ms="1")
     await world.create("t", retention_bytes="450", **SMALL)
     for _ in range(6):
@@ -55,7 +55,7 @@ async def test_old_segments_go_by_size(world, batch) -> None:
     await until(lambda: log.size_bytes < 450 + 200)
 
 
-async def test_a_deleted_topics_files_go_after_a_while(world, batch, monkeypatch) -> None:
+async def test_a_deleted_topics_files_are_deleted_later(world, batch, monkeypatch) -> None:
     monkeypatch.setattr(background_tasks, "DELETE_INTERVAL_MS", 1)
     await world.start(auto_create_topics_enable="false")
     await world.create("t", file_delete_delay_ms="1000")
@@ -87,7 +87,7 @@ async def test_recovery_points_are_written_on_schedule(world, batch) -> None:
     await until(lambda: "t 0 2" in checkpoint.read_text())
 
 
-async def test_an_answer_waits_for_the_disk_where_flush_messages_says_so_and_nobody_else_does(world, batch) -> None:
+async def test_only_produces_with_flush_messages_wait_for_the_disk(world, batch) -> None:
     await world.start()
     await world.create("careful", flush_messages="1")
     await world.create("quick")
@@ -102,8 +102,8 @@ async def test_an_answer_waits_for_the_disk_where_flush_messages_says_so_and_nob
     assert log.recovery_point == 3
 
 
-async def test_nobody_is_shown_what_is_still_to_be_flushed(world, batch) -> None:
-    """A power cut would take it, and something else would come at its offset."""
+async def test_unflushed_records_are_not_served(world, batch) -> None:
+    """A power cut could lose it, and another record could get its offset."""
     await world.start()
     await world.create("careful", flush_messages="1")
     world.fs.may_flush.clear()
@@ -119,7 +119,7 @@ async def test_nobody_is_shown_what_is_still_to_be_flushed(world, batch) -> None
         assert (await reading).high_watermark == 1
 
 
-async def test_what_is_flushed_is_shown_though_its_producer_has_gone(world, batch) -> None:
+async def test_flushed_records_are_served_though_their_producer_has_disconnected(world, batch) -> None:
     await world.start()
     await world.create("careful", partitions=2, flush_messages="1")
     world.fs.may_flush.clear()
@@ -223,7 +223,7 @@ async def test_high_watermarks_are_those_of_the_partitions_there_are(world, batc
     await until(lambda: checkpoint.read_text() == "0\n0\n")
 
 
-async def test_silent_producers_are_forgotten(world) -> None:
+async def test_states_of_silent_producers_expire(world) -> None:
     await world.start(producer_id_expiration_ms="1000", producer_id_expiration_check_interval_ms="1")
     await world.create("t")
     record = Record(offset=0, timestamp_ms=world.clock.time_ms(), value=b"v", sequence=0)

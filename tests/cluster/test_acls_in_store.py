@@ -67,7 +67,7 @@ def test_acls_that_kafka_wrote_are_read(store: SqliteStore) -> None:
     assert str(found) == "DENY User:ops from 10.0.0.1 CLUSTER_ACTION on CLUSTER kafka-cluster (LITERAL)"
 
 
-def test_the_controller_is_told_of_changes_and_of_nothing_else(store: SqliteStore) -> None:
+def test_the_controller_is_notified_of_changes_only(store: SqliteStore) -> None:
     acls = AclStore(store)
     acls.add([acl("orders")])
     acls.add([acl("orders")])
@@ -81,7 +81,7 @@ def test_the_controller_is_told_of_changes_and_of_nothing_else(store: SqliteStor
     assert json.loads(store.get(f"{EXTENDED_ACL_CHANGES}/{extended}").data) == changed
 
 
-def test_deletion_tells_each_filter_what_it_has_deleted(store: SqliteStore) -> None:
+def test_deletion_returns_the_deleted_acls_of_each_filter(store: SqliteStore) -> None:
     acls = AclStore(store)
     acls.add([acl("orders"), acl("orders", WRITE), acl("others")])
 
@@ -103,7 +103,7 @@ def test_a_name_may_have_any_characters(store: SqliteStore, name: str) -> None:
     assert acls.delete([AclBindingFilter(name=name)]) == [{acl(name, resource_type=AclResourceType.GROUP)}]
 
 
-def test_writers_at_the_same_time_lose_nothing(store: SqliteStore) -> None:
+def test_concurrent_writers_lose_no_acls(store: SqliteStore) -> None:
     acls = AclStore(store)
     users = [f"User:{number}" for number in range(8)]
     threads = [

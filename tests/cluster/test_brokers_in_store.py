@@ -69,7 +69,7 @@ def test_the_node_is_that_of_kafka(store: MemoryStore) -> None:
 
 
 class Contested(MemoryStore):
-    """A store in which others are quicker for a while: each attempt to register fails before one succeeds."""
+    """A store in which other brokers write first for a while: attempts to register fail before one succeeds."""
 
     quicker = 0
     attempts = 0
@@ -91,7 +91,7 @@ def test_a_broker_is_registered_by_the_first_attempt_that_succeeds(tree: MemoryT
     assert store.attempts == quicker + 1
 
 
-def test_a_broker_gives_up_where_others_are_always_quicker(tree: MemoryTree) -> None:
+def test_a_registration_fails_if_other_brokers_are_always_first(tree: MemoryTree) -> None:
     store = Contested(tree)
     store.quicker = brokers.ATTEMPTS
     with pytest.raises(StoreError, match="has been changed by others 20 times"):

@@ -23,7 +23,7 @@ def store() -> Iterator[SqliteStore]:
 
 
 @pytest.mark.parametrize(("name", "part"), [("basic", "basic"), ("a b/c", "a%20b%2Fc"), ("..", "%2E%2E")])
-def test_a_subscription_is_kept_at_its_path_and_the_controller_is_told(
+def test_a_subscription_is_stored_at_its_path_and_the_controller_is_notified(
     store: SqliteStore, name: str, part: str
 ) -> None:
     ClientMetricsStore(store).change(name, lambda _: {"metrics": "*"})

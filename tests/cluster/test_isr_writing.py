@@ -77,7 +77,7 @@ def test_one_that_cannot_be_written_holds_up_no_other(store: CountingStore) -> N
     assert [state.isr for state in read_states(store, NAMES[:3]).values()] == [(1,), (1,), (1, 2)]
 
 
-def test_after_a_lost_answer_nobody_knows_until_it_is_asked_again(store: CountingStore) -> None:
+def test_after_a_lost_answer_a_retry_finds_the_isr(store: CountingStore) -> None:
     store.lose_next_answer()
     changes = [joins(name) for name in NAMES[:3]]
     assert [type(each) for each in write(store, changes)] == [ConnectionLoss] * 3

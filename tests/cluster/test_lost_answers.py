@@ -1,4 +1,4 @@
-"""A whole simulated cluster whose store does what it is asked for, but often does not say so."""
+"""A simulated cluster whose store often loses the answers to writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHANCE_OF_LOSS = 0.25
 
 
 @pytest.mark.parametrize("seed", range(90_000, 90_004))
-def test_nothing_is_lost_where_answers_of_the_store_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_answers_of_the_store_lose_no_records(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
     is_lossy, lost = False, 0
     multi, carry_out = MemoryStore.multi, Nemesis.run

@@ -1,4 +1,4 @@
-"""The faults that a store in memory has when it is asked for them; in simulations they come by themselves."""
+"""The faults that tests inject into a store in memory; simulations inject them at random."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def tree() -> MemoryTree:
     return MemoryTree()
 
 
-def test_a_store_without_a_connection_is_told_later_what_it_missed(tree: MemoryTree) -> None:
+def test_missed_watches_are_called_on_reconnection(tree: MemoryTree) -> None:
     store, other, told, states = MemoryStore(tree), MemoryStore(tree), Told(), Told()
     store.listen(states)
     store.create("/e", ephemeral=True)
@@ -33,7 +33,7 @@ def test_a_store_without_a_connection_is_told_later_what_it_missed(tree: MemoryT
     assert store.exists("/e")
 
 
-def test_a_session_that_expires_without_a_connection_is_told_of_it_later(tree: MemoryTree) -> None:
+def test_an_expiry_without_a_connection_is_reported_on_reconnection(tree: MemoryTree) -> None:
     store, other, told, states = MemoryStore(tree), MemoryStore(tree), Told(), Told()
     store.listen(states)
     store.create("/e", ephemeral=True)
@@ -50,7 +50,7 @@ def test_a_session_that_expires_without_a_connection_is_told_of_it_later(tree: M
     store.create("/e", ephemeral=True)
 
 
-def test_what_is_told_comes_when_the_loop_gets_to_it(tree: MemoryTree) -> None:
+def test_watches_are_called_through_call_soon(tree: MemoryTree) -> None:
     later: list[Callable[[], None]] = []
     store, other, told = MemoryStore(tree, call_soon=later.append), MemoryStore(tree), Told()
     store.listen(told)
@@ -66,7 +66,7 @@ def test_what_is_told_comes_when_the_loop_gets_to_it(tree: MemoryTree) -> None:
     assert store.exists("/a")
 
 
-def test_a_lost_answer_is_of_a_write_that_was_done(tree: MemoryTree) -> None:
+def test_a_write_with_a_lost_answer_is_done(tree: MemoryTree) -> None:
     store = MemoryStore(tree)
     store.lose_next_answer()
     with pytest.raises(ConnectionLoss):
@@ -74,7 +74,7 @@ def test_a_lost_answer_is_of_a_write_that_was_done(tree: MemoryTree) -> None:
     assert store.exists("/a")
 
 
-def test_a_killed_process_is_told_nothing_and_keeps_its_nodes_until_it_expires(tree: MemoryTree) -> None:
+def test_a_killed_process_keeps_its_nodes_until_its_session_expires(tree: MemoryTree) -> None:
     killed, other, told = MemoryStore(tree), MemoryStore(tree), Told()
     killed.create("/e", ephemeral=True)
     killed.exists("/a", told)

@@ -21,7 +21,7 @@ STORE = "lost"
 
 
 class Restoring:
-    """What brokers do to an empty store."""
+    """The changes of brokers to an empty store."""
 
     def __init__(self) -> None:
         self.tree = MemoryTree()
@@ -142,7 +142,7 @@ def test_a_topic_that_was_not_restored_from_a_copy_stays_as_it_is(restoring: Res
 
 
 def test_brokers_that_restore_at_once_lose_nothing_of_each_other(restoring: Restoring) -> None:
-    """The second one is between the reads and the write of the first."""
+    """The second broker restores between the reads and the write of the first."""
     restoring.restore(1, copy_of((1, 2)))
     once = [lambda: restoring.restore(3, copy_of((1, 2), (1, 3), epoch=6))]
 

@@ -34,7 +34,7 @@ def update(*topics: TopicState, epoch: int = 1, brokers: tuple[int, ...] = (2, 1
     )
 
 
-def test_it_says_what_the_controller_last_told() -> None:
+def test_the_cache_has_the_controllers_last_update() -> None:
     cache = MetadataCache()
     cache.update(update(state("orders"), state("flights", topic_id=2)))
     assert [topic.name for topic in cache] == ["flights", "orders"]
@@ -46,7 +46,7 @@ def test_it_says_what_the_controller_last_told() -> None:
     assert "flights" in cache
 
 
-def test_topics_go_where_they_are_named_or_where_all_others_are() -> None:
+def test_topics_are_removed_by_name_or_by_a_full_update() -> None:
     cache = MetadataCache()
     cache.update(update(state("a"), state("b", topic_id=2), state("c", topic_id=3)))
     assert [topic.name for topic in cache.update(update(deleted=("a", "unknown"))).removed] == ["a"]
@@ -84,7 +84,7 @@ def test_a_copy_that_comes_after_a_later_request_changes_nothing_and_the_last_ma
     assert cache.leader_of(TopicPartition("a", 0)) == broker(1)
 
 
-def test_it_tells_whose_configuration_has_changed() -> None:
+def test_an_update_returns_the_topics_with_changed_configurations() -> None:
     cache = MetadataCache()
     assert cache.update(update(state("a", retention_ms="5"))).reconfigured == ()
     assert cache.update(update(state("a", retention_ms="5"))).reconfigured == ()
@@ -92,14 +92,14 @@ def test_it_tells_whose_configuration_has_changed() -> None:
     assert topic.config.retention_ms == 6
 
 
-def test_a_brokers_own_keys_hide_those_of_all() -> None:
+def test_a_brokers_own_keys_override_those_of_all_brokers() -> None:
     cache = MetadataCache()
     cache.update(update(broker_overrides={-1: {"a": "1", "b": "1"}, 2: {"b": "2"}}))
     assert cache.broker_overrides(2) == {"a": "1", "b": "2"}
     assert cache.broker_overrides(1) == {"a": "1", "b": "1"}
 
 
-async def test_who_waits_is_told_as_soon_as_it_is_so() -> None:
+async def test_a_wait_ends_with_the_update_that_makes_it_true() -> None:
     cache = MetadataCache()
     waiting = asyncio.create_task(cache.wait_until(lambda: "b" in cache, 60_000))
     await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_who_waits_is_told_as_soon_as_it_is_so() -> None:
     assert not await cache.wait_until(lambda: "c" in cache, 1)
 
 
-def test_its_version_rises_when_a_topic_comes_goes_or_grows_only() -> None:
+def test_the_version_changes_with_topics_and_partition_counts_only() -> None:
     cache = MetadataCache()
     cache.update(update(state("a")))
     seen = cache.version

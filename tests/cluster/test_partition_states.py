@@ -96,7 +96,7 @@ def test_more_states_than_go_into_one_transaction(store: MemoryStore) -> None:
 
 
 def test_the_topic_s_node_knows_which_partitions_have_had_a_state(store: MemoryStore) -> None:
-    """So a state that is gone later is no partition that is new."""
+    """Otherwise a lost state would look like a new partition."""
     topics = TopicStore(store, TopicConfig())
     write_states(store, {T1: FIRST}, 0)
     assert topics.load_assignment("t").lost_states("t", read_states(store, [T0, T1])) == []
@@ -159,7 +159,7 @@ def test_a_leader_changes_the_isr_and_leaves_a_notice(store: MemoryStore) -> Non
     assert len(store.children("/isr_change_notification")) == 2
 
 
-def test_a_life_that_does_not_count_any_more_does_not_get_into_the_isr(store: MemoryStore) -> None:
+def test_an_ended_broker_epoch_does_not_join_the_isr(store: MemoryStore) -> None:
     write_states(store, {T0: structs.replace(FIRST, isr=(1,))}, 0)
     for lives in ({}, {"b2": 6}, {"b3": 7}):
         let_count(store, **lives)
@@ -168,7 +168,7 @@ def test_a_life_that_does_not_count_any_more_does_not_get_into_the_isr(store: Me
     assert read_states(store, [T0])[T0].isr == (1,)
 
 
-def test_a_life_that_ends_between_the_look_and_the_write_does_not_get_in_either(store: MemoryStore) -> None:
+def test_a_broker_epoch_that_ends_before_the_write_does_not_join_the_isr(store: MemoryStore) -> None:
     write_states(store, {T0: structs.replace(FIRST, isr=(1,))}, 0)
     let_count(store, b2=7)
     write, store.multi = store.multi, None
@@ -184,7 +184,7 @@ def test_a_life_that_ends_between_the_look_and_the_write_does_not_get_in_either(
     assert read_states(store, [T0])[T0].isr == (1,)
 
 
-def test_a_life_that_others_join_beside_gets_in(store: MemoryStore) -> None:
+def test_a_broker_joins_the_isr_while_others_register(store: MemoryStore) -> None:
     write_states(store, {T0: structs.replace(FIRST, isr=(1,))}, 0)
     let_count(store, b2=7)
     write, store.multi = store.multi, None
@@ -198,7 +198,7 @@ def test_a_life_that_others_join_beside_gets_in(store: MemoryStore) -> None:
     assert alter_isr(store, change((1, 2), b2=7)).isr == (1, 2)
 
 
-def test_a_lost_answer_is_found_out_by_asking_again(store: MemoryStore) -> None:
+def test_a_retry_after_a_lost_answer_returns_the_written_isr(store: MemoryStore) -> None:
     write_states(store, {T0: FIRST}, 0)
     store.lose_next_answer()
     with pytest.raises(ConnectionLoss):
@@ -206,7 +206,7 @@ def test_a_lost_answer_is_found_out_by_asking_again(store: MemoryStore) -> None:
     assert alter_isr(store, change((1, 3))) == AlterIsrResult(isr=(1, 3), partition_epoch=1)
 
 
-def test_a_leader_that_is_none_any_more_changes_nothing(store: MemoryStore) -> None:
+def test_a_former_leader_changes_no_isr(store: MemoryStore) -> None:
     state = write_states(store, {T0: FIRST}, 0)[T0]
     write_states(store, {T0: structs.replace(state, leader=2, leader_epoch=1)}, 0)
     with pytest.raises(BadVersion):

@@ -66,13 +66,13 @@ def test_ids_that_a_lost_store_gave_out_are_not_given_again() -> None:
 
 
 class Contested(SqliteStore):
-    """Somebody else is always quicker."""
+    """A store in which another broker always writes first."""
 
     def set(self, path: str, data: bytes, version: int = -1) -> int:
         raise BadVersion(path)
 
 
-def test_a_store_that_cannot_be_written_makes_clients_try_again() -> None:
+def test_clients_retry_if_no_block_can_be_reserved() -> None:
     store = Contested.open(":memory:")
     claim_block(store, 1)
     with pytest.raises(CoordinatorLoadInProgress):

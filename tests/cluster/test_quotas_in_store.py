@@ -50,7 +50,7 @@ def test_quotas_are_kept_where_kafka_keeps_them(store: SqliteStore, parts: dict[
     assert QuotaStore(store).load() == [ClientQuota(entity=entity(parts), values={"producer_byte_rate": 1048576})]
 
 
-def test_quotas_of_all_entities_are_told_apart(store: SqliteStore) -> None:
+def test_quotas_of_all_entities_are_distinct(store: SqliteStore) -> None:
     for number, (parts, _) in enumerate(ENTITIES):
         set_quota(store, parts, request_percentage=number + 0.5)
     found = {quota.entity: quota.values["request_percentage"] for quota in QuotaStore(store).load()}

@@ -1,4 +1,4 @@
-"""What is SQLite's alone: leases, a locked file, files of earlier versions, changes that are known no longer."""
+"""Details of the SQLite engine: leases, a locked file, files of earlier versions, changes that are no longer kept."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_write_of_an_expired_session_is_refused(open_store: Open) -> None:
 
 
 def children_between_tries(store: SqliteStore) -> list[str]:
-    """Asked again while the store's own thread has its turn with the file, as callers are told at once then."""
+    """Read again while the store's own thread holds the file: calls then fail at once."""
 
     def names() -> list[str] | None:
         with contextlib.suppress(ConnectionLoss):
@@ -131,7 +131,7 @@ def children_between_tries(store: SqliteStore) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_locked_file_suspends_everybody_and_ends_nobodys_session(open_store: Open, path: str) -> None:
+def test_a_locked_file_suspends_all_sessions_and_ends_none(open_store: Open, path: str) -> None:
     stores = [open_store(session_timeout_ms=4_000) for _ in range(2)]
     states = [Told(), Told()]
     for number, store in enumerate(stores):
@@ -152,8 +152,8 @@ def test_a_locked_file_suspends_everybody_and_ends_nobodys_session(open_store: O
 
 
 @pytest.mark.slow
-def test_a_session_that_nobody_renews_ends(open_store: Open, path: str) -> None:
-    """As that of a process that was killed, whose file this one finds."""
+def test_a_session_without_renewals_expires(open_store: Open, path: str) -> None:
+    """The session of a killed process, in the file that this process opens."""
     store = open_store(session_timeout_ms=4_000)
     store.create("/e", ephemeral=True)
     left = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_S)
@@ -210,15 +210,15 @@ def test_a_session_is_overdue_when_it_has_stood_still_for_its_timeout() -> None:
     assert overdue(1_200) == [1]
 
 
-def test_time_in_which_nobody_looked_counts_little() -> None:
+def test_time_without_renewals_of_the_own_session_counts_little() -> None:
     others = OtherSessions()
     looked = [others.overdue([SessionRow(1, 1_000, 5)], now_ms, 400) for now_ms in (0, 100_000, 100_200)]
     assert looked == [[], [], []]
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_nobody_but_the_owner_reads_the_file(tmp_path: Path, is_there: bool) -> None:
-    """Users' SCRAM verifiers are in it."""
+def test_only_its_owner_can_read_the_file(tmp_path: Path, is_there: bool) -> None:
+    """It has the users' SCRAM verifiers."""
     path = tmp_path / "cluster.sqlite"
     if is_there:
         SqliteStore.open(str(path)).close()
@@ -230,7 +230,7 @@ def test_nobody_but_the_owner_reads_the_file(tmp_path: Path, is_there: bool) -> 
     assert modes == dict.fromkeys(("cluster.sqlite", "cluster.sqlite-wal", "cluster.sqlite-shm"), 0o600)
 
 
-def test_nobody_but_the_owner_reads_what_a_killed_process_has_left(tmp_path: Path, open_store: Open) -> None:
+def test_only_its_owner_can_read_the_files_of_a_killed_process(tmp_path: Path, open_store: Open) -> None:
     open_store().create("/a")
     left = sorted(tmp_path.iterdir())
     assert [each.name for each in left] == ["cluster.sqlite", "cluster.sqlite-shm", "cluster.sqlite-wal"]

@@ -94,7 +94,7 @@ def test_a_node_needs_its_parent_and_must_be_new(store: Store) -> None:
         store.create("/a")
 
 
-def test_what_is_not_there_cannot_be_read_changed_or_deleted(store: Store) -> None:
+def test_missing_nodes_cannot_be_read_changed_or_deleted(store: Store) -> None:
     for call in (store.get, store.children, store.delete, lambda path: store.set(path, b"")):
         with pytest.raises(NoNode):
             call("/nothing")
@@ -146,7 +146,7 @@ def test_multi_does_nothing_if_one_operation_cannot_be_done(store: Store, last: 
     assert not store.exists("/b")
 
 
-def test_nothing_is_told_of_a_multi_that_was_not_done(store: Store) -> None:
+def test_a_failed_multi_calls_no_watches(store: Store) -> None:
     told = Told()
     store.create("/a")
     store.get("/a", told)
@@ -208,7 +208,7 @@ def test_a_later_node_has_a_greater_created(store: Store, other: Store) -> None:
     assert store.get("/a").created > store.get("/b").created
 
 
-def test_an_ephemeral_node_goes_with_its_session(engine: Engine, store: Store) -> None:
+def test_an_ephemeral_node_is_deleted_with_its_session(engine: Engine, store: Store) -> None:
     leaving = engine.open()
     leaving.create("/e", ephemeral=True)
     leaving.multi((Create("/p"), Create("/p/e", ephemeral=True)))
@@ -286,7 +286,7 @@ def test_a_watch_is_called_once(store: Store, other: Store) -> None:
     assert told.rest() == []
 
 
-def test_own_changes_are_told_too(store: Store) -> None:
+def test_own_changes_call_watches_too(store: Store) -> None:
     told = Told()
     store.exists("/a", told)
     store.create("/a")
@@ -315,7 +315,7 @@ def test_no_change_is_missed_between_reading_and_watching(store: Store, other: S
     writer.join()
 
 
-def test_what_a_session_leaves_behind_is_told(engine: Engine, store: Store) -> None:
+def test_the_deletion_of_a_sessions_nodes_calls_watches(engine: Engine, store: Store) -> None:
     told = Told()
     leaving = engine.open()
     leaving.create("/e", ephemeral=True)
@@ -324,7 +324,7 @@ def test_what_a_session_leaves_behind_is_told(engine: Engine, store: Store) -> N
     assert told.next() == "/e"
 
 
-def test_an_expired_session_is_told_and_another_begins(engine: Engine, store: Store, other: Store) -> None:
+def test_an_expiry_is_reported_and_another_session_begins(engine: Engine, store: Store, other: Store) -> None:
     states, told = Told(), Told()
     store.listen(states)
     expired = store.session_id
@@ -366,7 +366,7 @@ def test_paths_that_share_ancestors_are_made_together_and_what_there_is_stays(st
     assert (store.children("/x/y"), store.exists("/v"), store.get("/x").data) == (["w", "z"], True, b"kept")
 
 
-def test_whoever_makes_a_path_at_the_same_time_hinders_nobody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_creations_of_a_path_succeed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     multi = store.multi
 
     def too_late(operations: Iterable[Operation]) -> None:

@@ -33,7 +33,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
 
 
 class Model:
-    """What a tree is: data, version and owner of each path."""
+    """A tree: data, version and owner of each path."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, tuple[bytes, int, int | None]] = {"/": (b"", 0, None), FLUSH: (b"", 0, None)}
@@ -109,7 +109,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.engine: Any = MemoryEngine() if self.engine_type is MemoryEngine else SqliteEngine(self.folder)
         self.stores = [self.engine.open() for _ in range(2)]
         self.told = [Told(), Told()]
-        """What the watches of each store were called with."""
+        """The arguments of the watches' calls, by store."""
         self.states = [Told(), Told()]
         for store, told in zip(self.stores, self.states, strict=True):
             store.listen(told)
@@ -123,7 +123,7 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     def same(self, real: Any, modelled: Any) -> None:
-        """Both give the same, or raise the same."""
+        """Check that both return the same, or raise the same error."""
         outcomes: list[Any] = []
         for call in (real, modelled):
             try:

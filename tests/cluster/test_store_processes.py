@@ -24,11 +24,11 @@ from support.store_engines import Told
 
 pytestmark = pytest.mark.slow
 LASTING_MS = 60_000
-"""Of sessions that are not to end, however long the machine stands still."""
+"""Time-out of sessions that must not end, even if the machine stalls."""
 ENDING_MS = 4_000
-"""Of those whose end is waited for."""
+"""Time-out of sessions whose end a test waits for."""
 OBSERVING_MS = 12_000
-"""Of the one that sees them end: in SQLite, it looks five times in its own time-out."""
+"""Time-out of the session that sees them end: with SQLite, it looks five times within its own time-out."""
 
 Start = Callable[..., StoreProcess]
 
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer
 
 @pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=pytest.mark.jvm)])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """What names the store: a file, or ZooKeeper's address with a root of its own."""
+    """Return the store's address: a file, or ZooKeeper's address with a root of its own."""
     if request.param == "sqlite":
         return str(tmp_path / "cluster.sqlite")
     return request.getfixturevalue("hosts")
@@ -69,7 +69,7 @@ def store(where: str) -> Iterator[Store]:
     opened.close()
 
 
-def test_what_one_process_writes_others_are_told(start: Start, store: Store) -> None:
+def test_a_write_calls_the_watches_of_other_processes(start: Start, store: Store) -> None:
     told = Told()
     process = start()
     store.exists("/a", told)
@@ -90,7 +90,7 @@ def test_a_killed_process_leaves_no_ephemeral_nodes(start: Start, store: Store) 
     assert not store.exists("/e")
 
 
-def test_a_stopped_process_loses_its_session_and_learns_it(start: Start, store: Store) -> None:
+def test_a_stopped_process_loses_its_session_and_gets_an_error(start: Start, store: Store) -> None:
     told = Told()
     process = start(ENDING_MS)
     process.call("listen")
@@ -111,7 +111,7 @@ def test_a_stopped_process_loses_its_session_and_learns_it(start: Start, store: 
     assert process.call("create", path="/e", ephemeral=True) == ["answer", "/e"]
 
 
-def test_a_short_stop_costs_nobody_its_session(start: Start, store: Store) -> None:
+def test_a_short_stop_ends_no_session(start: Start, store: Store) -> None:
     process = start()
     process.call("listen")
     process.call("create", path="/e", ephemeral=True)
@@ -176,7 +176,7 @@ def test_sessions_and_watches_outlive_a_killed_zookeeper(mortal: ZooKeeperServer
 
 
 @pytest.mark.jvm
-def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(mortal: ZooKeeperServer, hosts: str) -> None:
+def test_a_silent_zookeeper_raises_connection_loss_in_time(mortal: ZooKeeperServer, hosts: str) -> None:
     store = ZookeeperStore.open(hosts, session_timeout_ms=ENDING_MS, connection_timeout_ms=PATIENCE_MS)
     states = Told()
     store.listen(states)
@@ -215,7 +215,7 @@ def test_a_server_that_takes_a_connection_and_says_nothing_is_left_while_the_ses
 
 
 @pytest.mark.jvm
-def test_one_call_waits_for_zookeeper_and_the_others_are_told_at_once(mortal: ZooKeeperServer, hosts: str) -> None:
+def test_one_call_waits_for_zookeeper_and_the_others_raise_at_once(mortal: ZooKeeperServer, hosts: str) -> None:
     store = ZookeeperStore.open(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
     states, outcomes = Told(), Told()
     store.listen(states)
@@ -239,7 +239,7 @@ def test_one_call_waits_for_zookeeper_and_the_others_are_told_at_once(mortal: Zo
 
 
 @pytest.mark.jvm
-def test_a_store_closes_where_zookeeper_is_gone(mortal: ZooKeeperServer, hosts: str) -> None:
+def test_a_store_closes_without_zookeeper(mortal: ZooKeeperServer, hosts: str) -> None:
     store = ZookeeperStore.open(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
     states = Told()
     store.listen(states)

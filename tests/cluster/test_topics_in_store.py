@@ -67,7 +67,7 @@ def test_a_deletion_is_marked(topics: TopicStore) -> None:
     assert (topics.marked_deleted(), topics.names()) == (["orders"], ["orders"])
 
 
-def test_an_added_topic_is_led_by_nobody_yet(topics: TopicStore, store: SqliteStore) -> None:
+def test_an_added_topic_has_no_leader_yet(topics: TopicStore, store: SqliteStore) -> None:
     topics.add("orders", ORDERS_ID, [(1, 2), (2, 1)], {"retention.ms": "9"})
     topic = topics.load("orders")
     assert topic.partitions == tuple(without_leader(ReplicaAssignment(replicas=each)) for each in [(1, 2), (2, 1)])
@@ -95,13 +95,13 @@ def test_an_assignment_is_changed_only_as_it_was_read(topics: TopicStore) -> Non
         topics.set_assignment("orders", read)
 
 
-def test_keys_that_mean_nothing_here_are_left_out_of_a_topics_configuration(topics: TopicStore) -> None:
+def test_unknown_keys_are_left_out_of_a_topics_configuration(topics: TopicStore) -> None:
     topics.add("orders", ORDERS_ID, [(1,)], {"remote.storage.enable": "true", "retention.ms": "9", "segment.ms": "no"})
     config = topics.load("orders").config
     assert (config.retention_ms, config.segment_ms) == (9, TopicConfig().segment_ms)
 
 
-def test_who_changes_a_configuration_says_where_to_look() -> None:
+def test_a_changed_configuration_leaves_a_notice() -> None:
     store = MemoryStore(MemoryTree())
     topics = TopicStore(store, TopicConfig())
     topics.make_paths()
@@ -118,7 +118,7 @@ def test_who_changes_a_configuration_says_where_to_look() -> None:
     ]  # fmt: skip
 
 
-def test_a_change_of_a_configuration_is_made_of_what_is_there_then() -> None:
+def test_a_change_is_derived_from_the_present_configuration() -> None:
     store = MemoryStore(MemoryTree())
     topics = TopicStore(store, TopicConfig())
     topics.make_paths()

@@ -57,7 +57,7 @@ def test_each_mechanism_has_a_credential_of_its_own(store: SqliteStore) -> None:
     assert users.credentials("alice") == {SHA_512: credential(SHA_512)}
 
 
-def test_what_else_is_kept_of_a_user_stays(store: SqliteStore) -> None:
+def test_other_keys_of_a_user_stay(store: SqliteStore) -> None:
     ensure_path(store, "/config/users")
     store.create("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"1024"}}')
     users = UserStore(store)

@@ -1,4 +1,4 @@
-"""Passwords towards a real ZooKeeper (SASL DIGEST-MD5): who may change the nodes, and what a refused login costs."""
+"""Passwords towards a real ZooKeeper (SASL DIGEST-MD5): the owners of nodes, and refused logins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(params=[False, True], ids=["closes the connection", "answers with an error"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    """How it refuses a login depends on whether it serves others."""
+    """The refusal of a login depends on whether the server serves clients without one."""
     started = ZooKeeperServer(tmp_path / "zookeeper", users=USERS, needs_login=request.param)
     started.start()
     yield started
@@ -77,7 +77,7 @@ def test_a_broker_logs_in_and_owns_its_nodes(server: ZooKeeperServer, connect: A
     assert changes(connect(), "/brokers/topics")
 
 
-def test_a_wrong_password_is_told_at_once(server: ZooKeeperServer, connect: Any) -> None:
+def test_a_wrong_password_raises_at_once(server: ZooKeeperServer, connect: Any) -> None:
     with pytest.raises(ConnectionLoss, match="refused the login") as refused:
         connect("broker", "not-the-password")
     assert "not-the-password" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""TLS with a real ZooKeeper: client certificates, and who may change the nodes."""
+"""TLS with a real ZooKeeper: client certificates, and the owners of nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.jvm
 
 
 def write(issued: Any, path: Path, password: str = "") -> None:
-    """Write key and certificates as ZooKeeper reads them: the key in the form PKCS 8."""
+    """Write the key, in PKCS 8, and the certificates to the file that ZooKeeper reads."""
     key = pem.load_pem_private_key(issued.private_key_pem.bytes(), None)
     hidden = pem.BestAvailableEncryption(password.encode()) if password else pem.NoEncryption()
     chain = b"".join(each.bytes() for each in issued.cert_chain_pems)

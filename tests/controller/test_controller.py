@@ -1,4 +1,4 @@
-"""The controller with brokers that do what they are told: on a store in memory, under virtual time."""
+"""The controller with scripted brokers, on a store in memory, in virtual time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def cluster(*, topics: dict[str, list[tuple[int, ...]]] | None = None, **c
 
 
 @simulated
-async def test_one_of_several_brokers_is_the_controller_and_all_know_it() -> None:
+async def test_one_broker_is_the_controller_and_all_brokers_know_it() -> None:
     world = await cluster(topics={"t": THREE})
 
     assert world.controller.broker_id == 1
@@ -51,7 +51,7 @@ async def test_the_leader_s_death_makes_the_next_replica_in_sync_leader() -> Non
 
 
 @simulated
-async def test_a_broker_that_comes_again_is_told_everything_and_leads_nothing_that_others_lead() -> None:
+async def test_a_returning_broker_gets_the_full_state_and_takes_no_leaderships() -> None:
     world = await cluster(topics={"t": [(3, 2, 1)]})
     world.brokers[3].kill()
     world.brokers[3].expire()
@@ -80,7 +80,7 @@ async def test_a_broker_that_restarts_at_once_has_lost_its_leaderships_and_its_p
 
 @simulated
 async def test_the_controller_itself_restarts_at_once_and_treats_itself_as_one_that_has_failed() -> None:
-    """Its own log may have lost what its followers have: it cannot go on as leader as if nothing had been."""
+    """Its log may have lost records that its followers have, so it cannot continue as the leader."""
     world = await cluster(topics={"t": THREE})
     world.brokers[1].kill()
     await world.start(1)
@@ -95,7 +95,7 @@ async def test_the_controller_itself_restarts_at_once_and_treats_itself_as_one_t
 
 @simulated
 async def test_of_a_leader_that_is_away_and_a_follower_that_restarted_the_leader_is_waited_for() -> None:
-    """The follower may have lost what it had not flushed; the leader's disk has everything."""
+    """The follower may have lost unflushed records; the leader's disk has all."""
     world = await cluster(topics={"t": [(2, 3)]})
     world.brokers[2].kill()
     world.brokers[3].kill()
@@ -131,7 +131,7 @@ async def test_a_follower_s_earlier_life_cannot_enter_the_isr_once_the_controlle
 
 
 @simulated
-async def test_an_isr_change_that_nobody_was_told_of_yet_is_not_overwritten_by_an_election() -> None:
+async def test_an_election_does_not_overwrite_an_unreported_isr_change() -> None:
     world = await cluster(topics={"t": [(3, 2, 1)]})
     world.brokers[3].kill()
     world.set_isr(T0, (3, 1))
@@ -142,7 +142,7 @@ async def test_an_isr_change_that_nobody_was_told_of_yet_is_not_overwritten_by_a
 
 
 @simulated
-async def test_everybody_is_told_of_an_isr_that_a_leader_has_changed_and_the_notice_goes() -> None:
+async def test_all_brokers_are_informed_of_an_isr_change_and_the_notice_is_deleted() -> None:
     world = await cluster(topics={"t": THREE})
     world.set_isr(T0, (1, 3))
     await world.settle()
@@ -210,7 +210,7 @@ async def test_a_replica_whose_disk_has_failed_leads_no_more_and_is_out_of_sync(
 
 
 @simulated
-async def test_what_a_broker_could_not_be_told_it_is_told_when_it_can_be_reached() -> None:
+async def test_an_unreachable_broker_is_informed_once_it_can_be_reached() -> None:
     world = await cluster(topics={"t": THREE})
     world.brokers[2].is_cut = True
     for number in range(60):
@@ -257,7 +257,7 @@ async def test_a_controller_whose_session_expires_is_followed_by_another_and_com
 
 @simulated
 async def test_a_controller_that_does_not_know_that_it_is_deposed_changes_nothing() -> None:
-    """It is cut off from the store, another is elected and moves a leadership; then it acts on what it knows."""
+    """It loses the store, another controller is elected and moves a leadership; the first acts on its old state."""
     world = await cluster(topics={"t": THREE})
     zombie = world.brokers[1].controller._active
     assert zombie is not None
@@ -283,7 +283,7 @@ async def test_a_controller_that_does_not_know_that_it_is_deposed_changes_nothin
 
 
 @simulated
-async def test_who_asks_a_broker_that_is_not_the_controller_or_ends_being_it_is_told_so() -> None:
+async def test_requests_to_a_broker_that_is_not_the_controller_get_not_controller() -> None:
     world = await cluster()
 
     async def epoch(active: ActiveController) -> int:

@@ -1,4 +1,4 @@
-"""A controller that dies after any of its writes: who follows it finishes what it began."""
+"""A controller that dies after any of its writes: the next controller completes its work."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def die_after_write(broker: FakeBroker, number: int) -> list[int]:
 
 
 async def play(work: Work, *, dies_after: int) -> int:
-    """How many writes the first controller has made."""
+    """Return the number of the first controller's writes."""
     world = World()
     await world.start(1, 2, 3)
     for name, replicas in TOPICS.items():
@@ -79,7 +79,7 @@ async def play(work: Work, *, dies_after: int) -> int:
 
 
 def check(world: World) -> None:
-    """Whoever is up agrees with the store; what has a live replica in sync has it for a leader."""
+    """Check that live brokers agree with the store, and that partitions with a live in-sync replica have a leader."""
     assert world.differences() == []
     live = {broker.broker_id for broker in world.brokers.values() if broker.is_up}
     for name in world.names():

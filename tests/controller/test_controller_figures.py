@@ -1,4 +1,4 @@
-"""What the controller says of the cluster to those who watch it."""
+"""The controller's figures of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of what partitions and replicas can be."""
+"""The tables of the states of partitions and replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preferred and unclean elections that somebody asks for, balanced leaderships, and brokers that leave in order."""
+"""Preferred and unclean elections by request, balanced leaderships, and controlled shutdowns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 async def cluster_of(brokers: int, *replicas: tuple[int, ...], **settings: object) -> ScriptedCluster:
-    """With the topic t."""
+    """Return a cluster with the topic t."""
     cluster = ScriptedCluster(**settings)
     await cluster.start(*range(1, brokers + 1))
     await cluster.create("t", *replicas)
@@ -64,7 +64,7 @@ def test_a_preferred_leader_that_is_behind_or_gone_is_not_elected() -> None:
     simulated(test)
 
 
-def test_an_unclean_election_takes_whoever_is_left() -> None:
+def test_an_unclean_election_elects_a_replica_that_is_left() -> None:
     async def test() -> None:
         cluster = await cluster_of(3, (1, 2), (3,))
         cluster.held_back.add(2)
@@ -83,7 +83,7 @@ def test_an_unclean_election_takes_whoever_is_left() -> None:
     simulated(test)
 
 
-def test_nobody_is_elected_for_a_topic_that_is_being_deleted() -> None:
+def test_no_leader_is_elected_for_a_topic_in_deletion() -> None:
     async def test() -> None:
         cluster = await cluster_of(3, (1, 2))
         cluster.kill(2)
@@ -116,7 +116,7 @@ def led_by(leader: int) -> Leadership:
     return Leadership(leader=leader, leader_epoch=0, isr=(leader,), controller_epoch=0)
 
 
-def test_imbalance_is_what_a_broker_should_lead_and_others_do() -> None:
+def test_imbalance_counts_preferred_partitions_with_another_leader() -> None:
     context = ControllerContext(epoch=1, epoch_version=1)
     names = [TopicPartition("t", number) for number in range(10)]
     for number, name in enumerate(names):
@@ -162,7 +162,7 @@ async def shut_down(cluster: ScriptedCluster, broker_id: int) -> tuple[TopicPart
     return remaining
 
 
-def test_a_broker_that_leaves_in_order_leads_nothing_and_is_waited_for_by_nobody() -> None:
+def test_a_controlled_shutdown_moves_leaderships_and_leaves_the_isrs() -> None:
     async def test() -> None:
         cluster = await cluster_of(3, (1, 2, 3), (2, 3, 1), (1,))
         assert await shut_down(cluster, 1) == ()
@@ -177,7 +177,7 @@ def test_a_broker_that_leaves_in_order_leads_nothing_and_is_waited_for_by_nobody
     simulated(test)
 
 
-def test_what_nobody_else_can_lead_remains_until_somebody_can() -> None:
+def test_partitions_without_a_successor_remain() -> None:
     async def test() -> None:
         cluster = await cluster_of(3, (1, 2))
         cluster.held_back.add(2)
@@ -204,7 +204,7 @@ def test_two_brokers_that_leave_are_not_elected_for_one_another() -> None:
     simulated(test)
 
 
-def test_only_the_broker_as_it_lives_now_can_leave() -> None:
+def test_only_the_present_broker_epoch_can_shut_down() -> None:
     async def test() -> None:
         cluster = await cluster_of(3, (1, 2))
         with pytest.raises(BrokerNotAvailable):

@@ -1,4 +1,4 @@
-"""What a controller writes, when there is much of it and when another one has been elected."""
+"""Many writes of a controller, and writes of a deposed one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparklog.controller.fenced_store import MAX_DELETIONS, FencedStore
 
 
 class CountingStore(MemoryStore):
-    """Remembers how many operations its transactions had."""
+    """Records the number of operations of each transaction."""
 
     def __init__(self, tree: MemoryTree) -> None:
         super().__init__(tree)
@@ -47,7 +47,7 @@ async def test_more_nodes_are_deleted_than_one_transaction_takes() -> None:
     assert [count - 1 for count in store.counts] == [MAX_DELETIONS, MAX_DELETIONS, 1]  # each has the fence, too
 
 
-async def test_a_controller_that_was_followed_by_another_deletes_nothing() -> None:
+async def test_a_deposed_controller_deletes_nothing() -> None:
     store = CountingStore(MemoryTree())
     fenced = FencedStore(store, elected(store).epoch_version)
     paths = notices(store, 2)

@@ -29,7 +29,7 @@ OVERRIDES = {"cleanup.policy": "compact", "retention.ms": "-1", "min.insync.repl
 
 
 class Told:
-    """An outbox, and what it sends."""
+    """An outbox, and the requests that it sends."""
 
     def __init__(self, topics: dict[str, int], *, first_number: int = 1) -> None:
         self.context = ControllerContext(epoch=1, epoch_version=1)
@@ -61,9 +61,9 @@ class Told:
             self.sent.append(request)
 
     def whole_state(self) -> list[Any]:
-        """What a broker is told when it registers."""
+        """Return the requests to a broker that registers."""
         self.sent.clear()
-        self.outbox.whole_state(BROKER)
+        self.outbox.send_full_state(BROKER)
         self.outbox.flush()
         return list(self.sent)
 
@@ -141,7 +141,7 @@ def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_requests")
-def test_only_what_has_changed_is_told_in_parts_too() -> None:
+def test_large_changes_are_sent_in_parts_too() -> None:
     told = Told({f"t{number:05d}": 1 for number in range(40)})
     metadata = MetadataCache()
     for request in told.whole_state():
@@ -161,7 +161,7 @@ def test_only_what_has_changed_is_told_in_parts_too() -> None:
 
 
 @pytest.mark.usefixtures("small_requests")
-def test_what_is_no_topic_is_told_once() -> None:
+def test_acls_and_quotas_are_in_the_first_part_only() -> None:
     told = Told({f"t{number:05d}": 1 for number in range(40)})
     updates = [each for each in told.whole_state() if isinstance(each, UpdateMetadata)]
     assert len(updates) > 1

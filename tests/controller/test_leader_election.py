@@ -1,4 +1,4 @@
-"""Who is elected: the selectors, for any replicas, ISR and brokers."""
+"""Choice of leaders, for any replicas, ISR and brokers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ some = st.frozensets(brokers)
 
 @st.composite
 def partitions(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Replicas, and those of them that are in sync, in another order."""
+    """Replicas, and the in-sync ones of them in another order."""
     replicas = draw(replicas_of)
     isr = draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True).map(tuple))
     return replicas, isr
@@ -40,7 +40,7 @@ def test_offline_takes_the_first_replica_that_is_online_and_in_sync(
 
 @settings(max_examples=25)
 @given(partitions(), some)
-def test_unclean_takes_anybody_only_where_nobody_in_sync_is_there(
+def test_unclean_elects_an_out_of_sync_replica_only_without_one_in_sync(
     partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int]
 ) -> None:
     replicas, isr = partition
@@ -69,7 +69,7 @@ def test_a_reassigned_partition_is_led_by_its_target_and_the_isr_stays(
 
 @settings(max_examples=25)
 @given(partitions(), some)
-def test_the_preferred_leader_is_the_first_replica_or_nobody(
+def test_the_preferred_leader_is_the_first_replica_or_none(
     partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int]
 ) -> None:
     replicas, isr = partition
@@ -80,7 +80,7 @@ def test_the_preferred_leader_is_the_first_replica_or_nobody(
 
 @settings(max_examples=25)
 @given(partitions(), some, some)
-def test_nobody_who_is_shutting_down_leads_or_stays_in_sync(
+def test_brokers_that_shut_down_neither_lead_nor_stay_in_sync(
     partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int], shutting_down: frozenset[int]
 ) -> None:
     replicas, isr = partition
@@ -93,7 +93,7 @@ def test_nobody_who_is_shutting_down_leads_or_stays_in_sync(
 
 @settings(max_examples=25)
 @given(partitions(), some)
-def test_whoever_is_elected_in_a_clean_way_was_in_sync_and_nobody_joins_the_isr(
+def test_clean_elections_choose_from_the_isr_and_add_none(
     partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int]
 ) -> None:
     replicas, isr = partition

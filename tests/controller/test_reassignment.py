@@ -1,4 +1,4 @@
-"""Partitions move to other brokers: the steps, what is refused, cancelling, and controllers that fail meanwhile."""
+"""Reassignments: their steps, refusals, cancellation, and controllers that fail meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_WRITES = 60
 
 
 async def cluster_of(brokers: int, *replicas: tuple[int, ...]) -> ScriptedCluster:
-    """With the topic t."""
+    """Return a cluster with the topic t."""
     cluster = ScriptedCluster()
     await cluster.start(*range(1, brokers + 1))
     await cluster.create("t", *(replicas or ((1, 2, 3),)))
@@ -32,7 +32,7 @@ def names_of(errors: dict[TopicPartition, KafkaError | None]) -> dict[TopicParti
     return {name: error and error.name for name, error in errors.items()}
 
 
-def test_a_partition_moves_to_other_brokers_whole() -> None:
+def test_a_partition_moves_to_other_brokers() -> None:
     async def test() -> None:
         cluster = await cluster_of(6)
         assert await cluster.reassign({T0: (4, 5, 6)}) == {T0: None}
@@ -75,7 +75,7 @@ def test_many_partitions_of_a_topic_move_with_few_requests(monkeypatch: pytest.M
     simulated(test)
 
 
-def test_while_somebody_of_the_target_is_behind_both_have_it() -> None:
+def test_old_and_new_replicas_stay_until_the_target_is_in_sync() -> None:
     async def test() -> None:
         cluster = await cluster_of(4)
         cluster.held_back.add(4)
@@ -142,8 +142,8 @@ def test_a_move_can_be_sent_elsewhere_on_its_way() -> None:
     simulated(test)
 
 
-def test_what_only_the_added_replica_has_is_not_given_up() -> None:
-    """Everybody else died and left the ISR: to go back would lose what was acknowledged since."""
+def test_a_cancellation_that_would_lose_records_is_refused() -> None:
+    """All other replicas died and left the ISR: a cancellation would lose records acknowledged since."""
 
     async def test() -> None:
         cluster = await cluster_of(5, (1, 2))
@@ -166,8 +166,8 @@ def test_what_only_the_added_replica_has_is_not_given_up() -> None:
     simulated(test)
 
 
-def test_who_alone_is_in_sync_keeps_its_log_and_can_be_moved_back_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last other one leaves the ISR while the move is being cancelled."""
+def test_the_only_in_sync_replica_keeps_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last original replica leaves the ISR during the cancellation."""
 
     async def test() -> None:
         cluster = await cluster_of(5, (1, 2))
@@ -208,7 +208,7 @@ def test_who_alone_is_in_sync_keeps_its_log_and_can_be_moved_back_to(monkeypatch
         ((1, 2, 3), None),
     ],
 )
-def test_targets_that_cannot_be_are_refused(target: tuple[int, ...], error: str | None) -> None:
+def test_invalid_targets_are_refused(target: tuple[int, ...], error: str | None) -> None:
     async def test() -> None:
         cluster = await cluster_of(3)
         assert names_of(await cluster.reassign({T0: target}, may_resize=False)) == {T0: error}
@@ -309,7 +309,7 @@ def test_the_node_of_older_tools_is_taken_up_and_emptied_as_its_moves_are_done()
     simulated(test)
 
 
-def test_a_node_that_makes_no_sense_is_deleted() -> None:
+def test_an_invalid_node_is_deleted() -> None:
     async def test() -> None:
         cluster = await cluster_of(3, (1,))
         cluster.store.create("/admin/reassign_partitions", b'{"partitions": 7}')
@@ -355,10 +355,8 @@ def test_whichever_write_fails_the_move_is_completed(failure: Failure) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("failure", Failure)
 @pytest.mark.parametrize("target", [None, (1, 6)], ids=["cancelled", "sent elsewhere"])
-def test_whichever_write_fails_who_is_no_longer_wanted_is_not_in_sync(
-    failure: Failure, target: tuple[int, ...] | None
-) -> None:
-    """Whoever is in sync and no replica has no log soon: acks=all would wait for it."""
+def test_whichever_write_fails_dropped_replicas_leave_the_isr(failure: Failure, target: tuple[int, ...] | None) -> None:
+    """A dropped replica's log is deleted: in the ISR, acks=all would wait for it."""
 
     async def run(number: int) -> int:
         cluster = await cluster_of(6, (1, 2))
@@ -389,7 +387,7 @@ def test_whichever_write_fails_who_is_no_longer_wanted_is_not_in_sync(
 
 
 def each_write_fails(run: Callable[[int], Awaitable[int]], *, more_than: int) -> None:
-    """One simulated run for each write of controllers, by its number from 1 on; it returns how many there were."""
+    """Simulate one run for each write of controllers, by its number from 1 on; a run returns the number of writes."""
     for number in itertools.count(1):
         assert number < MAX_WRITES
         ended = []

@@ -1,4 +1,4 @@
-"""Which brokers get new partitions, and what a reassignment makes of an assignment."""
+"""Assignment of new partitions to brokers, and assignments during a reassignment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_racks_alternate_and_each_replica_is_in_another() -> None:
     )
 
 
-def test_what_cannot_be_assigned_is_refused() -> None:
+def test_impossible_assignments_are_refused() -> None:
     with pytest.raises(InvalidReplicationFactor, match="Replication factor: 6 larger than available brokers: 5") as new:
         assign_replicas(RACKLESS, 1, 6, start=0, shift=0)
     assert str(new.value).startswith(

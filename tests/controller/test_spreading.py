@@ -1,4 +1,4 @@
-"""Plans of where replicas should be."""
+"""Plans for an even spread of replicas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def names(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]:
     return {TopicPartition("t", number): each for number, each in enumerate(replicas)}
 
 
-def test_what_lies_well_stays() -> None:
+def test_a_balanced_assignment_stays() -> None:
     assert spread(names((1, 2), (2, 3), (3, 1)), dict.fromkeys((1, 2, 3), "")) == {}
 
 
@@ -26,7 +26,7 @@ def test_a_broker_that_leaves_is_replaced_in_its_place_and_nothing_else_moves() 
     assert spread(current, dict.fromkeys((1, 2, 3), ""), even=False) == {TopicPartition("t", 3): (2, 1)}
 
 
-def test_who_comes_into_a_rack_that_has_a_replica_already_is_passed_over() -> None:
+def test_brokers_in_racks_with_a_replica_are_skipped() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b"}
     assert spread(names((9, 1)), racks, even=False) == names((3, 1))
 

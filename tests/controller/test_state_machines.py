@@ -1,4 +1,4 @@
-"""What the machines write and tell, on contexts that are made by hand."""
+"""The writes and requests of the state machines, on contexts made by hand."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def in_store(world: MachinesWorld, name: TopicPartition = T0) -> Leadership:
 
 
 def leader_writes(world: MachinesWorld, isr: tuple[int, ...], name: TopicPartition = T0) -> None:
-    """The leader changes the ISR, and the controller has not heard of it."""
+    """Change the ISR as the leader does, unknown to the controller."""
     write_states(world.store, {name: structs.replace(in_store(world, name), isr=isr)}, world.context.epoch_version)
 
 
 @simulated
-async def test_a_new_partition_is_told_to_those_who_have_it_before_all_hear_who_leads() -> None:
+async def test_replicas_of_a_new_partition_are_informed_before_all_brokers() -> None:
     world = await led([(2, 1)])
 
     assert in_store(world) == world.context.leadership[T0]
@@ -85,7 +85,7 @@ async def test_an_election_that_a_leader_s_isr_change_has_overtaken_is_decided_a
 
 
 @simulated
-async def test_a_replica_leaves_the_isr_that_the_store_has_and_not_the_one_that_was_known() -> None:
+async def test_a_replica_leaves_the_isr_in_the_store() -> None:
     world = await led([(1, 2, 3)])
     leader_writes(world, (2, 1))
     await world.replicas.move([PartitionAndReplica(T0, 2)], ReplicaState.OFFLINE)
@@ -105,7 +105,7 @@ async def test_the_last_in_sync_stays_so_and_of_all_that_is_the_leader() -> None
 
 
 @simulated
-async def test_where_nobody_can_lead_the_partition_stays_what_it_was_and_says_why() -> None:
+async def test_without_a_possible_leader_a_partition_keeps_its_state_with_an_error() -> None:
     world = await led([(1, 2), (2, 1)])
     before = in_store(world)
     del world.context.brokers[1], world.context.brokers[2]
@@ -123,7 +123,7 @@ async def test_where_nobody_can_lead_the_partition_stays_what_it_was_and_says_wh
 
 
 @simulated
-async def test_a_deposed_controller_writes_nothing_remembers_nothing_and_tells_nobody() -> None:
+async def test_a_deposed_controller_writes_nothing_and_sends_nothing() -> None:
     world = await led([(1, 2)])
     before, known = in_store(world), dict(world.context.leadership)
     world.store.set("/controller_epoch", b"2")
@@ -156,7 +156,7 @@ async def test_a_replica_is_deleted_step_by_step_and_then_not_assigned_any_more(
 
 @simulated
 async def test_a_partition_whose_state_the_store_has_lost_does_not_count_as_new() -> None:
-    """It would get another leader in a leader epoch that it has had."""
+    """It would get another leader in a leader epoch that was used before."""
     world = await led([(2, 1)])
     known = world.context.leadership[T0]
     world.store.delete(state_path(*T0))

@@ -17,7 +17,7 @@ MAX_WRITES = 60
 
 
 async def cluster_of(brokers: int, *replicas: tuple[int, ...]) -> ScriptedCluster:
-    """With the topic t."""
+    """Return a cluster with the topic t."""
     cluster = ScriptedCluster()
     await cluster.start(*range(1, brokers + 1))
     await cluster.create("t", *(replicas or ((1, 2, 3), (2, 3, 1))), overrides={"retention.ms": "1000"})
@@ -46,7 +46,7 @@ def test_a_topic_is_deleted_on_all_brokers_and_in_the_store() -> None:
     simulated(test)
 
 
-def test_a_large_topic_goes_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_topic_is_deleted_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion, "NODES_AT_ONCE", 3)
 
     async def test() -> None:
@@ -142,7 +142,7 @@ def test_a_topic_on_the_move_is_deleted_once_it_has_arrived() -> None:
 
 
 def test_a_topic_on_the_move_is_deleted_once_that_is_cancelled() -> None:
-    """Also by a controller that knows of both from the store alone."""
+    """Also by a new controller, which learns of both from the store."""
 
     async def test() -> None:
         cluster = await cluster_of(4, (1, 2))
@@ -161,7 +161,7 @@ def test_a_topic_on_the_move_is_deleted_once_that_is_cancelled() -> None:
     simulated(test)
 
 
-def test_marks_that_mean_nothing_are_removed() -> None:
+def test_marks_without_a_topic_are_removed() -> None:
     async def test() -> None:
         cluster = await cluster_of(3)
         await cluster.delete("nope")

@@ -1,4 +1,4 @@
-"""Groups of the new protocol: joining, handing partitions over, leaving, fencing, expressions, topics that change."""
+"""Consumer groups (KIP-848): joining, handing partitions over, leaving, fencing, expressions, topics that change."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_partition_is_given_only_after_its_owner_has_let_it_go(world):
     assert world.group.state_name == "Stable"
 
 
-def test_who_does_not_say_what_it_owns_has_given_up_nothing(world):
+def test_a_member_that_reports_no_partitions_has_given_up_none(world):
     a, b = Client(world, "a", "orders"), Client(world, "b", "orders")
     a.join()
     b.join()
@@ -84,7 +84,7 @@ def test_who_does_not_say_what_it_owns_has_given_up_nothing(world):
     assert a.epoch == 2
 
 
-def test_partitions_of_a_member_that_leaves_go_to_the_others(world):
+def test_partitions_of_a_leaving_member_are_assigned_to_the_others(world):
     a, b = Client(world, "a", "orders"), Client(world, "b", "orders")
     a.join()
     b.join()
@@ -103,7 +103,7 @@ def test_the_last_member_leaves_an_empty_group(world):
     assert (world.group.state_name, world.group.metadata_hash, world.group.owners) == ("Empty", 0, {})
 
 
-def test_a_member_that_is_put_out_is_unknown_and_can_come_again(world):
+def test_a_removed_member_is_unknown_and_can_join_again(world):
     a = Client(world, "a", "orders")
     a.join()
     world.put_out("a")
@@ -167,7 +167,7 @@ def test_a_new_subscription_takes_away_what_is_no_longer_in_it():
         {"member_epoch": -3},
     ],
 )
-def test_refuses_requests_that_make_no_sense(world, fields):
+def test_invalid_requests_are_refused(world, fields):
     a = Client(world, "a", "orders")
     with pytest.raises(InvalidRequest):
         world.ask(a.request(**{**a.described, **fields}))
@@ -383,7 +383,7 @@ def test_an_older_epoch_may_commit_what_the_member_has_had_since_then(world):
         world.group.check_commit(commit(b, *(p for _, p in b.owned), epoch=first))
 
 
-def test_nobody_commits_for_a_group_with_members_but_anybody_for_an_empty_one(world):
+def test_only_members_commit_unless_the_group_is_empty(world):
     a, nobody = Client(world, "a", "orders"), Client(world, "")
     a.join()
     with pytest.raises(UnknownMemberId):

@@ -1,4 +1,4 @@
-"""What Apache Kafka wrote about a group of the new protocol, and what we write of the same events."""
+"""Records that Apache Kafka wrote for a consumer group, and those that we write for the same events."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_same_events_write_the_same_records(written_by_kafka: list[Coordinat
 
 
 def comparable(record: CoordinatorRecord) -> CoordinatorRecord:
-    """Without the hash, the time, and the order of topics: Kafka's is that of a hash map."""
+    """Return the records without the hash, the time, and the order of topics, which is a hash map's in Kafka."""
     value = record.value
     if isinstance(value, ConsumerGroupValue):
         value = replace(value, metadata_hash=bool(value.metadata_hash))

@@ -1,4 +1,4 @@
-"""What a coordinator makes of the records of a classic group."""
+"""The state that a coordinator loads from the records of a classic group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def generation(number: int, *, topic: str, protocol: str = "range", session_ms: 
     return GroupValue(protocol_type="consumer", generation=number, protocol=protocol, leader="m", members=[member])
 
 
-def test_a_member_is_what_it_last_said_of_itself() -> None:
+def test_a_loaded_member_has_its_last_description() -> None:
     group = ClassicGroup(group_id="g")
 
     group.restore(generation(1, topic="orders"))

@@ -73,7 +73,7 @@ class GroupModel(RuleBasedStateMachine):
         self.next_offset = 0
         self.held_steps = self.broken_steps = 0
         self.has_been_broken = False
-        """Since the coordinator moved: it may know of an end of the group that it could not write."""
+        """Since the coordinator moved: the group may have ended in its memory, but not in the log."""
 
     async def _make(self) -> GroupWorld:
         return GroupWorld(group_max_size=4)
@@ -228,7 +228,7 @@ class GroupModel(RuleBasedStateMachine):
             self.world.move()
             self.has_been_broken = self.world.log.refuse_with is not None
             group = _group(self.world.host.shard)
-            # A generation that nobody was given anything in is not in the log: the next coordinator may use it again.
+            # A generation without an assignment is not in the log: the next coordinator may use its number again.
             self.newest_generation = NO_GENERATION if group is None else group.generation
             await self.world.settle()
 

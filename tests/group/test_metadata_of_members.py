@@ -1,4 +1,4 @@
-"""The metadata that the members of a classic group bring is kept for as long as they are members, within bounds."""
+"""The metadata of a classic group's members is kept while they are members, within limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def join(world: GroupWorld, name: str, size: int, member_id: str = "") -> asynci
     return asyncio.ensure_future(world.host.ask(lambda ticket, now: world.host.shard.join(request, ticket, now)))
 
 
-async def test_members_have_so_much_metadata_and_no_more(world: GroupWorld) -> None:
+async def test_the_metadata_of_members_is_limited(world: GroupWorld) -> None:
     tasks = [join(world, f"m{number}", MEGABYTE) for number in range(20)]
     await world.settle()
     refused = [task for task in tasks if task.done()]

@@ -66,7 +66,7 @@ class Group:
 
 
 class Classic:
-    """A member of the classic protocol that assigns by range, cooperatively: it says what it owns, and keeps it."""
+    """A member of the classic protocol with a cooperative range assignor; it reports its partitions and keeps them."""
 
     def __init__(self, group, name, *, user_data=None, protocol="range", static=None):
         self.group, self.name = group, name
@@ -197,7 +197,7 @@ async def two_classic(group, **static):
     return a, b
 
 
-async def test_a_classic_group_takes_in_a_new_member_and_nobody_stops(group):
+async def test_a_classic_group_is_upgraded_by_a_consumer_without_a_stop(group):
     a, b = await two_classic(group)
     had = {*a.owned, *b.owned}
     assert had == ALL
@@ -226,7 +226,7 @@ async def test_the_group_is_classic_again_when_the_last_new_member_leaves(group)
     assert await a.beat() is None
 
 
-async def test_all_members_can_go_over_one_by_one(group):
+async def test_all_members_can_be_migrated_one_by_one(group):
     a, b = await two_classic(group)
     c, d = New(group, "c"), New(group, "d")
     await settle(a, b, c)
@@ -249,7 +249,7 @@ async def test_another_coordinator_finds_the_migrated_group_in_the_log(group):
     assert group.world.load().groups["g"].group_type == "classic"
 
 
-async def test_who_waits_for_a_rebalance_is_told_to_join_again(group):
+async def test_members_that_wait_for_a_rebalance_must_join_again(group):
     a, b = await two_classic(group)
     late = Classic(group, "late")
     waiting = asyncio.create_task(late.join())
@@ -261,7 +261,7 @@ async def test_who_waits_for_a_rebalance_is_told_to_join_again(group):
     await settle(a, b, c, late)
 
 
-async def test_a_classic_member_that_is_silent_is_put_out(group):
+async def test_a_silent_classic_member_is_removed(group):
     a, b = await two_classic(group)
     c = New(group, "c")
     await settle(a, b, c)
@@ -274,7 +274,7 @@ async def test_a_classic_member_that_is_silent_is_put_out(group):
     await settle(a, c)
 
 
-async def test_a_classic_member_that_does_not_join_again_is_put_out(group):
+async def test_a_classic_member_that_does_not_join_again_is_removed(group):
     a, b = await two_classic(group)
     c = New(group, "c")
     await c.beat()
@@ -319,7 +319,7 @@ async def test_a_classic_member_needs_a_protocol_in_common(group):
 @pytest.mark.parametrize(
     ("policy", "up", "down"), [("upgrade", True, False), ("downgrade", False, True), ("disabled", False, False)]
 )
-async def test_the_policy_says_which_way_is_open(policy, up, down):
+async def test_the_policy_allows_upgrades_and_downgrades(policy, up, down):
     group = Group(group_consumer_migration_policy=policy)
     a, b = await two_classic(group)
     c = New(group, "c")
@@ -354,7 +354,7 @@ async def test_what_librdkafka_adds_to_an_assignment_keeps_no_group_back(group):
     assert c.owned
 
 
-async def test_an_empty_group_of_either_protocol_gives_way_to_the_other(group):
+async def test_an_empty_group_is_replaced_by_one_of_the_other_protocol(group):
     group.world.topics.find(TOPIC)
     c = New(group, "c")
     await c.beat()
@@ -408,7 +408,7 @@ async def test_a_member_of_the_new_protocol_does_not_leave_as_those_of_the_class
     assert not group.now.is_empty
 
 
-async def test_nothing_is_kept_of_who_was_told_to_join_again_and_left(group):
+async def test_members_that_left_need_not_join_again(group):
     a, _ = await two_classic(group)
     new = New(group, "n")
     await new.beat()
@@ -428,7 +428,7 @@ async def test_a_classic_member_has_a_session_timeout_that_the_broker_allows(gro
         await group.ask(lambda shard, ticket, now: shard.join(request, ticket, now))
 
 
-async def test_who_syncs_after_the_group_has_gone_on_joins_again_or_is_put_out(group):
+async def test_a_late_sync_must_join_again_or_the_member_is_removed(group):
     a, _ = await two_classic(group)
     await New(group, "n").beat()
     a.owned = set()
@@ -464,7 +464,7 @@ async def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(gro
     assert len(group.now.members) == 2
 
 
-async def test_only_the_newest_of_a_static_member_goes_on(group):
+async def test_only_the_newest_process_of_a_static_member_continues(group):
     _, b = await two_classic(group, a="i-a", b="i-b")
     await New(group, "new-b", static="i-b").beat()
     with pytest.raises(FencedInstanceId):

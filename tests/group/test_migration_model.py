@@ -42,7 +42,7 @@ CONFIG = BrokerConfig(group_initial_rebalance_delay_ms=0, group_consumer_assignm
 
 
 class Coordinator:
-    """A shard whose records go through their bytes and are committed at once; timers fire when they are told to."""
+    """A shard whose records are encoded, decoded and committed at once; the test fires the timers."""
 
     def __init__(self):
         self.topics = FakeTopics(orders=len(ALL))
@@ -87,7 +87,7 @@ class Coordinator:
 
 
 class ClassicClient:
-    """Eager: it gives up all it has before it joins."""
+    """Eager: it revokes all its partitions before it joins."""
 
     def __init__(self, coordinator, name):
         self.coordinator, self.name, self.is_dead = coordinator, name, False
@@ -241,7 +241,7 @@ class MixedGroup(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
     def die(self, data):
-        """It is gone, and its session ends. Whoever waits has no session: its connection tells."""
+        """Stop a client; its session expires. A waiting member has no session: its connection closes instead."""
         settled = [client for client in self.clients if client.is_settled()]
         if not settled:
             return
@@ -258,7 +258,7 @@ class MixedGroup(RuleBasedStateMachine):
 
     @rule()
     def end_of_join(self):
-        """Only where all have come: who is late may go on reading what others get, until it hears of it."""
+        """Only if all have rejoined: until its next heartbeat, a late member may read the partitions of others."""
         group = self.coordinator.shard.groups.get("g")
         if group is not None and group.group_type == "classic" and group.has_all_joined:
             self.coordinator.fire(ClassicTimer(JOIN, "g"))

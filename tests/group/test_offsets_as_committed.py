@@ -1,4 +1,4 @@
-"""What is shown of offsets: what is committed in the log, of the topic that is there now."""
+"""Fetches of offsets return commits that are committed in the log, for the present topic."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_an_answer_without_records_waits_for_those_before_it(world: GroupW
     await asyncio.gather(committing, beating)
 
 
-async def test_what_was_committed_for_a_topic_says_nothing_of_another_of_its_name(world: GroupWorld) -> None:
+async def test_commits_for_a_topic_are_not_returned_for_a_new_topic_of_its_name(world: GroupWorld) -> None:
     await begin_commit(world, 5)
     await begin_commit(world, 1, OTHERS)
     world.topics.make_again("orders")
@@ -113,7 +113,9 @@ async def test_what_was_committed_for_a_topic_says_nothing_of_another_of_its_nam
 
 
 @pytest.mark.parametrize("how", ["loaded", "expired"])
-async def test_what_could_not_be_deleted_with_its_topic_goes_later(world: GroupWorld, how: str) -> None:
+async def test_offsets_that_could_not_be_deleted_with_their_topic_are_deleted_later(
+    world: GroupWorld, how: str
+) -> None:
     await begin_commit(world, 5)
     world.topics.make_again("orders")
     if how == "loaded":

@@ -1,4 +1,4 @@
-"""A coordinator that loads a snapshot and the tail knows what one knows that reads the whole log."""
+"""A coordinator that loads a snapshot and the tail has the same state as one that reads the whole log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOPIC_ID = TOPICS.find(TOPIC).topic_id
 
 
 class History:
-    """What a coordinator writes, event by event: a list of batches of records."""
+    """The records that a coordinator writes: one batch for each event."""
 
     def __init__(self) -> None:
         self.batches: list[list[CoordinatorRecord]] = []
@@ -53,7 +53,7 @@ class History:
             self.batches.append([CoordinatorRecord(_offset_key(group, partition))])
 
     def rebalance(self, group: str, members: int, _: int) -> None:
-        """Of a classic group; without members it is empty."""
+        """Write the metadata of a classic group; without members it is empty."""
         if group in self._epochs:
             return
         generation = self._classic[group] = self._classic.get(group, 0) + 1
@@ -65,7 +65,7 @@ class History:
         self.batches.append([CoordinatorRecord(kinds.GroupKey(group_id=group), value)])
 
     def join_or_change(self, group: str, member: int, _: int) -> None:
-        """Of a group of the new protocol."""
+        """Write the records of a group of the new protocol."""
         records = [CoordinatorRecord(kinds.GroupKey(group_id=group))] if self._classic.pop(group, None) else []
         epoch = self._epochs[group] = self._epochs.get(group, 0) + 1
         name = f"m{member}"
@@ -228,7 +228,7 @@ def many_commits() -> tuple[Log, list[Record]]:
     return write(history.batches)
 
 
-def test_what_is_read_is_the_keys_and_the_tail(many_commits: tuple[Log, list[Record]]) -> None:
+def test_a_load_reads_the_snapshot_and_the_tail(many_commits: tuple[Log, list[Record]]) -> None:
     log, records = many_commits
     snapshot(log, records, 290)
 
@@ -266,7 +266,7 @@ def test_a_snapshot_that_is_damaged_is_not_used(caplog: pytest.LogCaptureFixture
 def test_a_tombstone_that_compaction_has_removed_above_the_snapshot_stays_obeyed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What was deleted may not live again: with a compacted tail, the snapshot is not used."""
+    """Deleted values must stay deleted: with a compacted tail, the snapshot is not used."""
     caplog.set_level(logging.INFO)
 
     shard, read = loaded(log_without_a_tombstone(), 4)
@@ -303,7 +303,7 @@ def log_without_a_tombstone() -> Log:
     return log
 
 
-def test_what_was_deleted_from_the_log_is_not_taken_from_the_snapshot(
+def test_records_below_the_log_start_are_not_loaded_from_the_snapshot(
     many_commits: tuple[Log, list[Record]],
 ) -> None:
     log, records = many_commits

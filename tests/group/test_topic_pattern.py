@@ -67,8 +67,8 @@ def test_refuses_what_re2_refuses(pattern):
         Pattern(pattern)
 
 
-def test_what_a_group_has_matched_is_not_kept() -> None:
-    """It would take RE2 as many positions as there are groups, for each of their instructions: 128 MB."""
+def test_capture_groups_take_little_memory() -> None:
+    """RE2 would keep a position of each group for each instruction: 128 MB."""
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert Pattern("(" * 2_000 + "a" + ")" * 2_000).matches("a")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 16 << 10
@@ -96,7 +96,7 @@ def test_knows_the_spellings_of_re2(pattern, name):
     assert not Pattern(pattern).matches("axb")
 
 
-async def test_others_have_their_turn_while_expressions_are_matched(monkeypatch):
+async def test_other_tasks_run_while_expressions_are_matched(monkeypatch):
     monkeypatch.setattr(slices, "SLICE_S", 0)
     turns = 0
 

@@ -41,7 +41,7 @@ def world() -> TransactionalWorld:
 
 
 def shown(world: TransactionalWorld) -> list[dict[int, int]]:
-    """What group g has committed, as this coordinator tells it, and as another does that loads the log."""
+    """Return the commits of g in this coordinator and in one that loads the log, each without and with `stable`."""
     return [fetch(shard, "g", stable=stable) for shard in (world.shard, world.load()) for stable in (False, True)]
 
 
@@ -142,7 +142,7 @@ def test_the_records_are_one_batch_of_the_producer(world: TransactionalWorld) ->
     assert world.shard.commit(in_transaction(7, "g", {0: 1}), world.now_ms).producer is None
 
 
-# What is shown
+# Offsets that are returned
 
 
 def test_a_transaction_takes_effect_once_its_marker_is_committed_in_the_log(world: TransactionalWorld) -> None:
@@ -458,7 +458,7 @@ def test_kafka_s_transactional_commit_is_pending_up_to_kafka_s_marker(golden: Pa
 
 
 def test_a_tombstone_without_a_group_is_replayed(world: TransactionalWorld) -> None:
-    """Compaction may have removed what it deleted."""
+    """Compaction may have removed the deleted value."""
     key = OffsetKey(group_id="g", topic="orders", partition=0)
     world.carry_out(Decision(records=[CoordinatorRecord(key)]))
     value = OffsetValue(offset=3, commit_timestamp_ms=1)

@@ -74,11 +74,11 @@ class Run:
         self.world = TransactionalWorld()
         self.rules = KafkaRules()
         self.at: dict[int, KafkaRules] = {}
-        """What held at log end offsets."""
+        """The offsets at log end offsets."""
         self.touched: set[Key] = set()
-        """Keys that have changed since the log commits nothing."""
+        """Keys that have changed since commits stopped."""
         self.seen = KafkaRules()
-        """What is committed in the log."""
+        """The committed part of the log, by the rules."""
 
     def step(self, name: str, group: str, number: int, producer_id: int, offset: int, is_commit: bool) -> None:
         getattr(self, name)(group, number, producer_id, offset, is_commit)
@@ -143,7 +143,7 @@ def compare(shard: GroupShard, rules: KafkaRules) -> None:
 
 
 def install_snapshot(log: Log, end_offset: int) -> None:
-    """Install the newest record of each key below the offset: what is known of their transactions by now."""
+    """Install a snapshot: the newest record of each key below the offset."""
     kept = sorted((offset, key, value) for key, (offset, value) in newest_below(log, end_offset).items() if value)
     columns = {name: [each[at] for each in kept] for at, name in enumerate(("offset", "key", "value"))}
     table = pa.table(columns, pa.schema([("offset", pa.int64()), ("key", pa.binary()), ("value", pa.binary())]))

@@ -79,7 +79,7 @@ def test_a_pattern_covers_its_resources_alone(
     assert not_covered is None or not may(acls, READ, not_covered)
 
 
-def test_an_acl_of_another_type_of_resource_says_nothing() -> None:
+def test_acls_of_other_resource_types_do_not_apply() -> None:
     acls = Acls([acl(ALLOW, READ, "orders", resource_type=GROUP)])
     assert not may(acls, READ, "orders")
 
@@ -111,12 +111,12 @@ def test_hosts_are_addresses_or_networks(host: str, is_covered: bool) -> None:
     assert may(Acls([acl(ALLOW, READ, "orders", host=host)]), READ, "orders") is is_covered
 
 
-def test_acls_for_everybody_concern_every_principal() -> None:
+def test_acls_for_all_users_apply_to_every_principal() -> None:
     acls = Acls([acl(ALLOW, READ, "orders", principal="User:*")])
     assert may(acls, READ, "orders", Subject("User:ANONYMOUS", "127.0.0.1"))
 
 
-def test_everybody_is_allowed_what_no_acl_covers_if_the_configuration_says_so() -> None:
+def test_allow_everyone_if_no_acl_found_allows_uncovered_resources() -> None:
     acls = Acls([acl(ALLOW, READ, "orders")], AclRules(allow_everyone_if_no_acl_found=True))
     assert acls.decide(ALICE, Action(WRITE, TOPIC, "orders")).reason is DecisionReason.NO_ACL_ALLOWS
     assert acls.decide(ALICE, Action(WRITE, TOPIC, "others")).reason is DecisionReason.NO_ACL_ALLOW_EVERYONE
@@ -226,6 +226,6 @@ def test_filters_select_as_kafkas_do(chosen: AclBindingFilter, expected: set[str
         (acl(ALLOW, READ, "orders", host=""), "Host should not be empty"),
     ],
 )
-def test_an_acl_that_makes_no_sense_is_refused(wrong: AclBinding, message: str) -> None:
+def test_invalid_acls_are_refused(wrong: AclBinding, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         wrong.check()

@@ -1,4 +1,4 @@
-"""The audit log: what is written, and what is left out."""
+"""The audit log: written and omitted decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Log:
         self.authorizer = Authorizer(AclRules(**rules), AuditLog(self.lines.append, lambda: self.now_ms))
 
 
-def test_a_denial_says_who_wanted_what_from_where_and_why_not() -> None:
+def test_a_denial_is_written_with_principal_host_action_and_reason() -> None:
     log = Log()
     assert not log.authorizer.is_allowed(ALICE, WRITE_ORDERS)
     [line] = log.lines
@@ -46,7 +46,7 @@ def test_a_denial_says_who_wanted_what_from_where_and_why_not() -> None:
 
 
 @pytest.mark.parametrize(("is_allowed", "pause_ms"), [(False, DENIED_AGAIN_MS), (True, ALLOWED_AGAIN_MS)])
-def test_the_same_is_written_again_after_a_while(is_allowed: bool, pause_ms: int) -> None:
+def test_a_repeated_decision_is_written_again_after_a_pause(is_allowed: bool, pause_ms: int) -> None:
     log = Log(allow_everyone_if_no_acl_found=is_allowed)
     for _ in range(1_000):
         assert log.authorizer.is_allowed(ALICE, WRITE_ORDERS) is is_allowed
@@ -59,7 +59,7 @@ def test_the_same_is_written_again_after_a_while(is_allowed: bool, pause_ms: int
     assert [json.loads(line)["operation"] for line in log.lines] == ["WRITE", "WRITE", "READ"]
 
 
-def test_a_client_that_asks_for_very_much_neither_fills_the_disk_nor_stops_others() -> None:
+def test_a_client_with_many_requests_does_not_fill_the_disk() -> None:
     log = Log()
     for number in range(MAX_LINES_A_SECOND + 7):
         log.authorizer.is_allowed(ALICE, WRITE_ORDERS._replace(name=f"topic-{number}"))

@@ -28,7 +28,7 @@ def test_the_first_rule_that_matches_the_whole_name_makes_the_principal(rules: s
 
 
 @pytest.mark.parametrize("rules", ["RULE:^CN=other$/x/", "RULE:CN=Duke/x/"])
-def test_a_certificate_without_a_rule_is_not_let_in(rules: str) -> None:
+def test_a_certificate_without_a_rule_is_refused(rules: str) -> None:
     with pytest.raises(SaslAuthenticationFailed, match="CN=Duke"):
         PrincipalMapper(rules).principal(DUKE)
 
@@ -43,6 +43,6 @@ def test_a_certificate_without_a_rule_is_not_let_in(rules: str) -> None:
         ("DEFAULT,nonsense", "'nonsense' is no rule"),
     ],
 )
-def test_rules_that_make_no_sense_are_refused_at_the_start(rules: str, message: str) -> None:
+def test_invalid_rules_are_refused_at_the_start(rules: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PrincipalMapper(rules)

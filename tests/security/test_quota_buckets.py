@@ -1,4 +1,4 @@
-"""Which quota applies to a client, and what the client may do when it is used up."""
+"""The quotas that apply to a client, and their effect when they are used up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRECEDENCE: list[dict[str, str | None]] = [
     {"client-id": "etl"},
     {"client-id": None},
 ]
-"""As in the documentation of Kafka: the first of these that has a quota applies."""
+"""Kafka's documented order: the first of these that has a quota applies."""
 HOUR_S = 3600.0
 
 
@@ -118,7 +118,7 @@ def test_a_changed_quota_applies_at_once_and_an_unchanged_one_keeps_its_debt() -
     assert wait_s("b") == 0
 
 
-def test_names_of_clients_take_no_memory_for_long() -> None:
+def test_buckets_of_many_client_names_are_dropped() -> None:
     found = quotas(quota({"client-id": None}, producer_byte_rate=1000))
     for number in range(5 * SWEEP_AT):
         bucket = found.client("", f"client-{number}", HOUR_S + number / 100).produced
@@ -144,7 +144,7 @@ def test_connections_over_the_rate_of_an_address_wait_and_do_not_count() -> None
     st.floats(0.5, 1e6),
     st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 5)), min_size=1, max_size=100),
 )
-def test_a_client_that_waits_as_told_takes_no_more_than_its_rate_and_one_burst(
+def test_a_waiting_client_takes_at_most_its_rate_and_one_burst(
     rate: float, requests: list[tuple[float, float]]
 ) -> None:
     bucket, now, taken, largest = TokenBucket(rate, rate), HOUR_S, 0.0, 0.0
@@ -170,12 +170,12 @@ def test_a_client_that_waits_as_told_takes_no_more_than_its_rate_and_one_burst(
         (QuotaChange(entity=entity({"user": "a"}), values={"producer_byte_rate": 1.5}), "whole number"),
     ],
 )
-def test_what_makes_no_sense_is_refused(change: QuotaChange, why: str) -> None:
+def test_invalid_quotas_are_refused(change: QuotaChange, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         change.check()
 
 
-def test_types_that_nobody_knows_are_refused_as_by_kafka() -> None:
+def test_unknown_entity_types_are_refused_as_by_kafka() -> None:
     with pytest.raises(UnsupportedVersion, match="Custom entity type 'group' not supported"):
         QuotaChange(entity=entity({"group": "a"})).check()
 

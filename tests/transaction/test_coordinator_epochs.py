@@ -1,4 +1,4 @@
-"""A coordinator that is elected again without having been told of the leader in between."""
+"""A coordinator that is elected again, and was not informed of the leader in between."""
 
 from __future__ import annotations
 

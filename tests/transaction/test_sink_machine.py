@@ -59,7 +59,7 @@ def commit(it: SimSinks, batch: int, run: str = "run") -> Producer:
 
 
 def outcomes(it: SimSinks) -> dict[Producer, tuple[bool, str]]:
-    """The markers that are to be sent, by producer: commit or abort, and where."""
+    """Return the markers to send, by producer: commit or abort, and the partitions."""
     return {
         (each.producer_id, each.producer_epoch): (each.is_commit, " ".join(map(str, each.partitions)))
         for effect in it.markers
@@ -138,7 +138,7 @@ def test_an_abort_ends_every_attempt(it: SimSinks) -> None:
 
 
 @pytest.mark.parametrize("end", ["abort", "timeout", "another batch"])
-def test_no_task_of_a_run_that_has_given_up_opens_a_batch_again(it: SimSinks, end: str) -> None:
+def test_tasks_of_an_aborted_run_do_not_open_a_batch_again(it: SimSinks, end: str) -> None:
     """Spark calls abort() while other tasks of the batch are still running."""
     if end == "another batch":
         commit(it, 0)
@@ -193,7 +193,7 @@ def test_a_commit_may_be_repeated(it: SimSinks) -> None:
     ],
     ids=["unknown attempt", "another epoch", "a partition that nobody enrolled"],
 )
-def test_a_commit_that_names_what_is_not_in_the_batch_changes_nothing(
+def test_a_commit_with_attempts_of_no_batch_changes_nothing(
     it: SimSinks, winners: dict[Producer, str], error: type[KafkaError]
 ) -> None:
     assert write(it, 0) == (100, 0)
@@ -294,7 +294,7 @@ def test_two_drivers_on_copies_of_a_checkpoint_commit_a_batch_once(it: SimSinks)
     assert it.states(SINK).count(PREPARE_COMMIT) == 1
 
 
-def test_a_later_batch_of_the_same_run_replaces_one_that_nobody_ended(it: SimSinks) -> None:
+def test_a_later_batch_of_the_same_run_replaces_an_open_one(it: SimSinks) -> None:
     write(it, 3)
     assert isinstance(it.join(4).error, ConcurrentTransactions)
     it.write_markers()
@@ -325,7 +325,7 @@ def test_attempts_join_while_others_are_being_written(it: SimSinks) -> None:
 
 
 def test_a_batch_costs_three_records_whatever_the_number_of_its_tasks(it: SimSinks) -> None:
-    """From the second batch on; the first one has to find out how many producers and which partitions it needs."""
+    """From the second batch on; the first one does not know yet how many producers and which partitions it needs."""
 
     def batch(number: int) -> int:
         before = len(it.log)

@@ -42,9 +42,9 @@ class Attempt:
     is_skipped: bool = False
     partitions: set[TopicPartition] = field(default_factory=set)
     is_done: bool = False
-    """All its rows are acknowledged; it may be named."""
+    """All its rows are acknowledged; a commit may name it."""
     under_way: list[tuple[TopicPartition, int]] = field(default_factory=list)
-    """Appends whose enrolment is granted: the partition, and the ticket of its verification."""
+    """Appends to enrolled partitions: the partition, and the ticket of its verification."""
 
 
 @dataclass(eq=False)
@@ -62,7 +62,7 @@ class Query(RuleBasedStateMachine):
     def begin(self, most_fresh: int) -> None:
         self.it = SimSinks()
         self.most_fresh = most_fresh
-        """Producer ids that a join brings; few of them are soon used up."""
+        """Number of producer ids of a join; a small number runs out soon."""
         self.leaders = SimPartitions()
         self.logged = 0
         """The batch that follows the last one in Spark's commit log."""
@@ -177,7 +177,7 @@ class Query(RuleBasedStateMachine):
             self._advance(draw(st.sampled_from(going)), draw)
 
     def _zombie(self, draw: Draw) -> None:
-        """An attempt of a batch that is over, or of a run that has stopped, still does something."""
+        """An attempt of an ended batch, or of a stopped run, still sends requests."""
         attempt = draw(st.sampled_from(self.old[-8:]))
         if attempt.producer is None and not attempt.is_skipped:
             self._join(attempt)
@@ -305,7 +305,7 @@ class Query(RuleBasedStateMachine):
         assert max(rows.values(), default=1) == 1
 
     def teardown(self) -> None:
-        """In the end nothing hangs; what was acknowledged is seen whole, what was refused not at all."""
+        """Check that nothing hangs, acknowledged batches are readable whole, and refused ones not at all."""
         it = self.it
         it.is_broken = False
         it.release()

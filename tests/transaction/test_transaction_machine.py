@@ -54,7 +54,7 @@ def present(it: SimCoordinator) -> tuple[int, int]:
 
 
 def at_epoch(it: SimCoordinator, epoch: int) -> tuple[int, int]:
-    """Let the producer have this epoch, without a transaction."""
+    """Raise the producer's epoch to this one, without a transaction."""
     producer_id, _ = producer(it.init())
     it.put(_with(it, producer_epoch=epoch))
     return producer_id, epoch
@@ -219,7 +219,7 @@ def test_a_producer_that_goes_on_with_the_last_epoch_gets_the_same_fresh_id_agai
         it.init(known=me)
 
 
-def test_an_id_that_was_forgotten_is_made_for_a_producer_that_goes_on(it: SimCoordinator) -> None:
+def test_an_expired_id_is_created_again_for_a_continuing_producer(it: SimCoordinator) -> None:
     assert producer(it.init(known=(7, 3))) == (100, 0)
 
 
@@ -268,7 +268,7 @@ def test_a_producer_that_was_fenced_stays_fenced(it: SimCoordinator) -> None:
     assert it.value() == before
 
 
-def test_a_producer_with_an_old_epoch_aborts_nobody_s_transaction(it: SimCoordinator) -> None:
+def test_a_producer_with_an_old_epoch_aborts_no_transaction(it: SimCoordinator) -> None:
     old = producer(it.init())
     new = producer(it.init())
     it.add("t-0", new)
@@ -290,7 +290,7 @@ def test_a_producer_that_goes_on_aborts_its_own_transaction_and_gets_the_epoch_o
 
 
 def test_a_fence_of_the_last_epoch_goes_on_with_a_fresh_id(it: SimCoordinator) -> None:
-    """Kafka before 4.3 gave the epoch 32767 to a client, which nobody could fence any more."""
+    """Kafka before 4.3 gave the epoch 32767 to a client, which could not be fenced any more."""
     me = at_epoch(it, LAST)
     it.add("t-0", me, version=TV2)
 
@@ -365,7 +365,7 @@ def test_a_late_end_cannot_end_a_later_transaction(it: SimCoordinator) -> None:
 
 
 def test_late_partitions_cannot_join_a_later_transaction(it: SimCoordinator) -> None:
-    """KIP-890: they would be in a transaction that nobody ends."""
+    """KIP-890: they would be in a transaction that no client ends."""
     me = producer(it.init())
     it.add("t-0", me, version=TV2)
     it.end(me, commit=True, version=TV2)

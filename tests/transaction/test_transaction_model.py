@@ -85,7 +85,7 @@ class Transactional(RuleBasedStateMachine):
         self.sent: list[SendMarkers] = []
         self.given: dict[tuple[int, int], Client] = {}
         self.owners: list[tuple[int, Client]] = []
-        """Who took the id over, and the length of the log after that."""
+        """The client that initialized the id last, and the length of the log then."""
         if epoch:
             self.it.put(
                 TransactionValue(producer_id=1, producer_epoch=epoch, timeout_ms=TIMEOUT_MS, status=0, last_update_ms=1)
@@ -93,7 +93,7 @@ class Transactional(RuleBasedStateMachine):
 
     @rule(data=st.data(), steps=st.integers(1, 4))
     def go_on(self, data: st.DataObject, steps: int) -> None:
-        """What happens most of the time, and leads to transactions."""
+        """The usual order of requests, which leads to transactions."""
         for _ in range(steps):
             can = [self._start] if len(self.clients) < 3 else []
             can += [self._recover, *[self._add] * 5, *[self._end] * 4] if self._idle() else []
@@ -226,7 +226,7 @@ class Transactional(RuleBasedStateMachine):
             client.waits_for = None
 
     def _check_end(self, client: Client, request: EndTxn) -> None:
-        """The markers of this transaction say what the client was told."""
+        """Check that the markers of this transaction agree with the client's response."""
         marker = (request.producer_id, request.producer_epoch + 1)
         mine = [effect for effect in self.sent if (effect.producer_id, effect.producer_epoch) == marker]
         assert all(effect.is_commit == request.is_commit for effect in mine)
@@ -256,7 +256,7 @@ class Transactional(RuleBasedStateMachine):
 
     @rule(requests=st.integers(1, 4))
     def hold(self, requests: int) -> None:
-        """What is written by the next requests is not committed before the last of them."""
+        """Hold the commit of the next requests' records until the last of them."""
         self.it.hold()
         self.held = requests
 
@@ -286,7 +286,7 @@ class Transactional(RuleBasedStateMachine):
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
     def report_late(self, data: st.DataObject) -> None:
-        """Reports of markers that are long written, from before a failover perhaps."""
+        """Repeat reports of markers written earlier, possibly before a failover."""
         before = self._open_transaction()
         effect = data.draw(st.sampled_from(self.sent))
         self._written(effect, effect.partitions)
@@ -354,7 +354,7 @@ class Transactional(RuleBasedStateMachine):
             assert self.it.machine.find(ID) == last
 
     def teardown(self) -> None:
-        """Once all is well again, what was prepared ends, nothing is left of it, and a new producer can work."""
+        """Check that without failures a prepared transaction ends completely, and a new producer can work."""
         if not hasattr(self, "it"):
             return
         it = self.it

@@ -37,7 +37,7 @@ KAFKA_S_PREVIOUS = {
     DEAD: OVER,
     PREPARE_EPOCH_FENCE: {ONGOING},
 }
-"""As org.apache.kafka.coordinator.transaction.TransactionState has them in 4.3."""
+"""The transitions of org.apache.kafka.coordinator.transaction.TransactionState in 4.3."""
 
 
 @pytest.mark.parametrize(("state", "target"), ILLEGAL, ids=lambda each: each.name)

@@ -1,4 +1,4 @@
-"""The table of a broker's APIs; each API has a file of its own, or shares it with those of its kind."""
+"""The table of a broker's APIs. Each API has a module of its own, or shares one with similar APIs."""
 
 from __future__ import annotations
 
@@ -161,4 +161,4 @@ PEER_APIS: dict[type, Api[Any, Any]] = {
     AddPartitions: transactions.ADD_PARTITIONS,
     DescribePositions: describe_positions.API,
 }
-"""The APIs that brokers call on one another (cluster/peers.py), by the type of the request value."""
+"""The APIs that brokers call on each other (cluster/peers.py), by the type of the request."""

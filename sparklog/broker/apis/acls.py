@@ -1,10 +1,10 @@
-"""DescribeAcls (key 29), CreateAcls (30) and DeleteAcls (31): the rules of who may do what.
+"""DescribeAcls (key 29), CreateAcls (30) and DeleteAcls (31): the access control lists of the cluster.
 
 - SECURITY_DISABLED without an authorizer (`authorizer.class.name`), as from Apache Kafka.
 - Any broker writes ACLs to the cluster store. The controller sends them to all brokers, so a new ACL applies a moment
   after the answer. DescribeAcls reads the store, and so shows what was answered.
-- CreateAcls: an ACL that exists already is no error. INVALID_REQUEST for an ACL that makes no sense; the others of the
-  request are created.
+- CreateAcls: an ACL that exists already is no error. INVALID_REQUEST for an invalid ACL; the request's other ACLs are
+  created.
 - Differs from Apache Kafka: a host may be a network such as 10.0.0.0/8 (KIP-1276).
 """
 
@@ -71,7 +71,7 @@ async def describe(
 
 
 async def create(request: CreateAclsRequest, *, acl_store: AclStore, authorizer: Authorizer) -> CreateAclsResponse:
-    """Create those ACLs that make sense, and answer when all of them are stored.
+    """Create the valid ACLs, and answer when all of them are stored.
 
     Returns an error, or None, for each ACL, in their order. Raises SecurityDisabled.
     """
@@ -85,8 +85,7 @@ async def create(request: CreateAclsRequest, *, acl_store: AclStore, authorizer:
 async def delete(request: DeleteAclsRequest, *, acl_store: AclStore, authorizer: Authorizer) -> DeleteAclsResponse:
     """Delete the ACLs that the filters select. Raises SecurityDisabled.
 
-    Returns the sorted ACLs that each filter has deleted, in the filters' order; an error for a filter that makes no
-    sense.
+    Returns the sorted ACLs that each filter has deleted, or the error of an invalid filter, in the filters' order.
     """
     _check_enabled(authorizer)
     errors = [_error_of(each) for each in request.filters]

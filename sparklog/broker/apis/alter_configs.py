@@ -50,7 +50,7 @@ from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.model import Topic
 
 MAX_KEYS = 1_000
-"""Most keys of one resource in a request. A translator can stop after one key more."""
+"""Maximum number of keys of one resource in a request. A listener can stop translating after one key more."""
 
 
 class ConfigOperation(IntEnum):
@@ -138,7 +138,7 @@ async def alter_incrementally(
 async def alter(
     request: AlterConfigsRequest, *, client_metrics_store: ClientMetricsStore, topics: Topics
 ) -> AlterConfigsResponse:
-    """As `alter_incrementally`, for configurations that are replaced as a whole."""
+    """Replace whole configurations; otherwise as `alter_incrementally`."""
     revisions = Revisions(_replacement, _replaced_keys, _replaced_keys)
     store, is_check = client_metrics_store, request.validate_only
     results = await _alter_each(topics, store, request.resources, revisions, validate_only=is_check)
@@ -267,7 +267,7 @@ def _change_broker_list(given: Mapping[str, str], change: KeyChange) -> str:
 
 
 def _changed(key: Key | None, change: KeyChange, words: tuple[str, ...]) -> str:
-    """Return the words of a list with those of the change, or without them."""
+    """Return a list's new value: its words with those of the change, or without them."""
     operation = ConfigOperation(change.operation)
     if key is None or key.bound.type != "LIST":
         raise InvalidConfig(f"Can't {operation.name} to key {change.name} because its type is not LIST.")

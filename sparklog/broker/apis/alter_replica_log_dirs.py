@@ -1,15 +1,15 @@
-"""AlterReplicaLogDirs: move this broker's replicas to other log directories of it (key 34).
+"""AlterReplicaLogDirs: move this broker's replicas to other log directories (key 34).
 
 - Each broker answers for its own replicas. It answers once the moves have begun; DescribeLogDirs shows their progress,
   and the new directory when they are done. Replicas stay readable and writable.
-- A further request for a replica that moves takes the place of the first; for the directory that it is in, it ends the
+- A new request for a moving replica replaces the first one; a request for the replica's present directory ends the
   move.
 - LOG_DIR_NOT_FOUND for a path that is not in log.dirs. KAFKA_STORAGE_ERROR if the replica or any of the directories is
   offline, or the target is full. INVALID_REPLICA_ASSIGNMENT for a broker that is cordoned. INVALID_TOPIC_EXCEPTION if
   the name is so long that that of the copy's folder would have more than 255 characters.
 - REPLICA_NOT_AVAILABLE if this broker has no replica. If the cluster has the partition, the broker remembers the
   directory until it restarts: a replica that it gets later is created there.
-- A move that a restart interrupts begins again. Unlike Kafka's, a copy of which a part was made is made anew.
+- A move that a restart interrupts begins again, with a new copy; Kafka's continues with the partial copy.
 - replica.alter.log.dirs.io.max.bytes.per.second limits the copying.
 - Versions 1 and 2, as in Kafka 4.
 """
@@ -33,7 +33,7 @@ from sparklog.log.directory.manager import LogManager
 
 
 class ReplicaLogDir(Struct, frozen=True, kw_only=True):
-    """Where a replica of this broker is to lie."""
+    """The target directory of a replica of this broker."""
 
     topic: str
     partition: int

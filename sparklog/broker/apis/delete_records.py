@@ -3,7 +3,7 @@
 - Once the response has come, readers no longer see records before `before_offset`, and no live replica would bring them
   back as the leader: the answer, the low watermark, is the lowest log start offset of the live replicas. Followers
   advance theirs when they fetch. The next round of retention deletes segments that hold no other records.
-  `before_offset` -1 means the high watermark, so all committed records go.
+  `before_offset` -1 means the high watermark: all committed records are deleted.
 - The leader's log start offset is on disk before the answer, so a crash does not bring the records back. Apache Kafka
   writes it once a minute.
 - REQUEST_TIMED_OUT if a follower has not advanced within `timeout_ms`; the leader's log start has still moved.
@@ -78,7 +78,7 @@ async def handle(
 
 
 class _PendingDeletion(Struct, frozen=True):
-    """The leader's log start has moved; the followers' must follow."""
+    """A deletion in progress: the leader's log start has moved, and the followers have to advance theirs."""
 
     replicas: ReplicaManager
     part: RecordsToDelete
@@ -118,7 +118,7 @@ def _refused(part: RecordsToDelete, error: KafkaError) -> RecordDeletionResult:
 
 
 def _advance(replica: Replica, before_offset: int) -> int:
-    """Advance the leader's log start. Return the offset where all replicas must begin."""
+    """Advance the leader's log start. Return the offset that all replicas' log starts must reach."""
     name = replica.partition.name
     if "delete" not in replica.config.cleanup_policy:
         raise PolicyViolation(f"{name}: cleanup.policy has no 'delete', so its records cannot be deleted")

@@ -1,6 +1,6 @@
 """DeleteTopics: delete topics and their records (key 20).
 
-- Topics are given by name, or by id: then a newer topic of the same name stays.
+- Topics are given by name or by id. With an id, a newer topic of the same name stays.
 - Once the response has come, the topic is gone for every later request to this broker; fetches that wait for it are
   answered with UNKNOWN_TOPIC_OR_PARTITION. Its files are deleted after file.delete.delay.ms; those on a dead broker
   once it is back.
@@ -98,7 +98,7 @@ def _topic_name(topic: TopicToDelete, access: Access) -> str | None:
 
 
 def _refused(topic: TopicToDelete, error: KafkaError) -> TopicDeletionResult:
-    if topic.name is None:  # the name is not shown, in the message either
+    if topic.name is None:  # a client without the right must not learn the name, not even from the message
         error = type(error)("the client may not delete this topic")
     return TopicDeletionResult(name=topic.name, topic_id=topic.topic_id, error=error)
 

@@ -30,7 +30,7 @@ class DescribeClusterResponse(Struct, frozen=True, kw_only=True):
 async def handle(
     request: DescribeClusterRequest, *, cluster_id: str, metadata: MetadataCache
 ) -> DescribeClusterResponse:
-    """Return what this broker knows; no other broker is asked."""
+    """Return the cluster as this broker knows it."""
     return DescribeClusterResponse(
         cluster_id=cluster_id,
         controller_id=metadata.controller_id if metadata.controller else NO_CONTROLLER,

@@ -2,8 +2,8 @@
 
 - Missing topics and partitions are left out, as in Kafka.
 - A failed directory is listed with KAFKA_STORAGE_ERROR and no partitions.
-- A replica that moves to another directory is listed in both: there with `is_future`, the bytes that are copied, and
-  how many offsets its copy is behind.
+- A replica that moves to another directory is listed in both. In the target directory it has `is_future`, the bytes
+  that are copied, and the number of offsets that the copy is behind.
 - Unlike Kafka's, the response has offsets: a reader of the files needs the high watermark, up to which it may read. It
   also marks full directories; Kafka's clients see that from the usable bytes.
 - Versions 1 to 5, as in Kafka 4.
@@ -45,7 +45,7 @@ class LogDirPartition(Struct, frozen=True, kw_only=True):
     is_future: bool = False
     """A copy that is being made: the replica moves here from another directory of the broker."""
     offset_lag: int = 0
-    """How many offsets the copy is behind the replica's log end."""
+    """Number of offsets that the copy is behind the replica's log end."""
 
 
 class LogDir(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class LogDir(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     partitions: Sequence[LogDirPartition] = ()
     is_full: bool = False
-    """True if nothing is appended there until space is freed."""
+    """Whether appends are refused until space is freed."""
     total_bytes: int = -1
     usable_bytes: int = -1
 

@@ -1,8 +1,7 @@
-"""DescribePositions: tell how far partitions have come since committed offsets (service Replication).
+"""DescribePositions: return high watermarks, to compute the lag of committed offsets (service Replication).
 
-The coordinator of consumer groups asks the leaders of partitions that it has no replica of in sync, on each scrape of
-its metrics. A position of a partition that is not led here, or whose high watermark is not known yet, is answered
-without one.
+On each scrape of its metrics, a group coordinator asks the leaders of the partitions for which it is not in sync. A
+position is answered without a high watermark if this broker does not lead the partition, or does not know it yet.
 
 Headers of batches are read in a thread, `PART` at a time: the event loop gets its turn in between.
 """
@@ -59,7 +58,7 @@ def _describe_one(position: Position, replica: Replica) -> DescribedPosition:
 
 
 async def handle(request: DescribePositions, *, replicas: ReplicaManager, slices: Slices) -> DescribePositionsResponse:
-    """Return a description of each position, in their order; without an answer if this broker does not lead."""
+    """Return a description of each position, in their order; UNKNOWN where this broker does not lead."""
     return DescribePositionsResponse(positions=tuple(await describe(request.positions, replicas, slices, leads=True)))
 
 

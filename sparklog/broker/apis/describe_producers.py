@@ -1,7 +1,7 @@
 """DescribeProducers: list the producers that partitions remember (key 61, version 0; KIP-664).
 
-A producer is listed until it expires (log/producers/producer_state.py), whether it still runs or not. An error of one
-partition is in its own part of the response. Only the leader answers: NOT_LEADER_OR_FOLLOWER elsewhere.
+A producer is listed until its state expires (log/producers/producer_state.py). An error of one partition is in its own
+part of the response. Only the leader answers: NOT_LEADER_OR_FOLLOWER elsewhere.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def handle(
 ) -> DescribeProducersResponse:
     """Return the producers of each partition, in the order of the request and of their ids.
 
-    Others are served meanwhile: a partition may remember a great many producers.
+    Other requests are served meanwhile: a partition may have a great many producers.
     """
 
     async def active(states: Sequence[tuple[int, ProducerState]]) -> list[ActiveProducer]:

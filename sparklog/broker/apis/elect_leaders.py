@@ -7,9 +7,9 @@
   records it has not copied. ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica is alive.
 - ELECTION_NOT_NEEDED if the preferred replica already leads or, for UNCLEAN, if there is a leader. Without a list of
   partitions, the response has only those that needed an election, as in Kafka.
-- UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for a partition whose topic is being deleted. A name that no topic
-  can have is not forwarded: the controller is sent the topic's name with each partition, and 30,000 characters, which a
-  client sends once, would be sent 10,000 times.
+- UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for a partition whose topic is being deleted. A topic name that is
+  too long is not forwarded: the request to the controller repeats the name for each partition, so 30,000 characters of
+  a client's request could become 10,000 times as many.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ from sparklog.runtime.slices import Slices, of_many
 TOGETHER = 500
 """Partitions that are read without yielding: some milliseconds."""
 PART = 100
-"""In larger requests: partitions between two looks at the clock. Few smaller ones fill an event loop's iteration."""
+"""In larger requests: partitions that are read between two checks of the clock."""
 HELD_BYTES = 256 << 10
 """Bytes of the log that a response may hold in memory; its further slices are read when they are sent."""
 __all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetchResult"]
@@ -163,7 +163,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
             return await self._read_many_once_enough(request, context, limit)
         found = await self._read_all(request, context, limit)
         if sum([part.slice.size for part in found if part.slice]) >= min(request.min_bytes, limit):
-            return found  # most requests: they need no account of what a wait has found so far
+            return found  # most requests: without a wait, no progress has to be recorded
         so_far = _FetchProgress(request, context.size, limit)
         so_far.add(found)
         if so_far.is_enough:
@@ -373,7 +373,7 @@ def _check(request: FetchRequest) -> None:
 
 
 class _FetchProgress:
-    """What a waiting request could be answered with: the bytes of each partition, and whether they are enough."""
+    """The results that a waiting request would get now: the bytes of each partition, and whether they are enough."""
 
     def __init__(self, request: FetchRequest, partitions: int, limit: int) -> None:
         self.min_bytes = min(request.min_bytes, limit)
@@ -401,7 +401,7 @@ class _FetchProgress:
                 self.size += part.slice.size
 
     def change(self, found: PartitionFetchResult) -> None:
-        """Record what a partition has by now."""
+        """Replace the result of one partition."""
         key = found.key
         self.changed.add(key)
         self._missing.discard(key)
@@ -428,10 +428,10 @@ def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:
     return None
 
 
-def _needs_a_look(request: FetchRequest, access: Access) -> bool:
-    """Return whether the answer may have partitions that the client must not read.
+def _needs_check(request: FetchRequest, access: Access) -> bool:
+    """Return whether the answer may have partitions that the client may not read.
 
-    A session has partitions that the request does not name; the right to them may have been withdrawn.
+    A session has partitions that the request does not name, and the right to them may have been withdrawn.
     """
     if request.session_id:
         return True
@@ -453,7 +453,7 @@ _READ = OnAnswers(AclOperation.READ, TOPIC, "partitions", topic_of, _refused)
 API = Api(
     name="Fetch",
     handle=Fetch,
-    rights=(If(_needs_a_look, _READ),),
+    rights=(If(_needs_check, _READ),),
     key=1,
     versions=(4, 18),
 )

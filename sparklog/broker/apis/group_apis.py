@@ -1,6 +1,6 @@
-"""The APIs that the group coordinator serves alone; the handlers pass each request on to it.
+"""The APIs of groups whose handlers only pass each request on to the group coordinator.
 
-OffsetCommit and OffsetDelete check the partitions first, and have files of their own. The versions are Kafka 4's.
+OffsetCommit and OffsetDelete check the partitions first, and have modules of their own. The versions are Kafka 4's.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ def _hide(group: DescribedConsumerGroup, access: Access) -> DescribedConsumerGro
 
 
 class TopicsOfMembers:
-    """DESCRIBE on the topics of all partitions that members of a group have; without it, the group is not shown.
+    """DESCRIBE on the topics of all partitions of a group's members; without it, the group gets an error.
 
     Implements Right.
     """
 
     def admits(self, request: ConsumerGroupDescribe, access: Access) -> bool:
-        return False  # the response tells
+        return False  # decided by the response
 
     async def apply(
         self, request: ConsumerGroupDescribe, access: Access, serve: Serve
@@ -190,7 +190,9 @@ DELETE_GROUPS = Api(
 
 
 class MatchingTopics:
-    """DESCRIBE on each topic that a group's regular expressions match: the others do not match. Implements Right.
+    """DESCRIBE on each topic that a group's regular expressions match; without it, a topic does not match.
+
+    Implements Right.
 
     As in Apache Kafka, an expression is matched for the whole group, with the rights of the member whose heartbeat
     comes first after a change of topics.

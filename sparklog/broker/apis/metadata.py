@@ -209,7 +209,7 @@ def _name(query: TopicQuery, access: Access) -> str | None:
 
 
 def _refused(query: TopicQuery, error: KafkaError) -> TopicMetadata:
-    if query.name is None:  # as if there were no such topic
+    if query.name is None:  # a client without the right must not learn whether the topic exists
         return TopicMetadata(name=None, topic_id=query.topic_id, error=UnknownTopicId("there is no such topic"))
     return TopicMetadata(name=query.name, error=error)
 

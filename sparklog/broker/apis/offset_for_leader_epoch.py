@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch: find where the records of a leader epoch end (key 23, versions 2 to 4; KIP-101, KIP-320).
 
-- After a leader change, a consumer requests the end of its last record's epoch: if that epoch ends below the consumer's
+- After a leader change, a consumer requests the end of its last record's epoch. If that epoch ends below the consumer's
   position, the log was truncated.
 - The answer is the greatest epoch at or below the requested one, and its end offset; -1 and -1 for an epoch above the
   leader's own.

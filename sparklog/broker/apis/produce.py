@@ -66,7 +66,7 @@ NOT_VERIFIED: Mapping[TopicPartition, VerificationResult] = MappingProxyType({})
 TOGETHER, BYTES_TOGETHER = 1_000, 8 << 20
 """Partitions and bytes that are appended without yielding: 10 ms."""
 PART, PART_BYTES = 100, 1 << 20
-"""In larger requests: what is appended between two looks at the clock."""
+"""In larger requests: partitions and bytes that are appended between two checks of the clock."""
 
 
 class PartitionProduce(Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class PartitionProduce(Struct, frozen=True, kw_only=True):
     data: bytearray | memoryview
     current_leader_epoch: int | None = None
     error: KafkaError | None = None
-    """Why the batches cannot be stored, if `PREPARE` has found that."""
+    """The error with which `PREPARE` has refused the batches."""
 
 
 class ProduceRequest(Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class ProduceRequest(Struct, frozen=True, kw_only=True):
     """The producer's, if batches of the request are in its transaction."""
     protocol: TransactionProtocol = PROTOCOL_1
     verified: Mapping[TopicPartition, VerificationResult] | None = None
-    """What `PREPARE` has found out about transactions; None: the handler prepares the request itself."""
+    """The results of `PREPARE` for transactions; None: the handler prepares the request itself."""
 
 
 class PartitionProduceResult(Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class PartitionProduceResult(Struct, frozen=True, kw_only=True):
 
 
 def is_appended_in_parts(request: ProduceRequest) -> bool:
-    """Return whether others have their turn while the request is appended."""
+    """Return whether other requests run while this one is appended."""
     size = 0
     for part in request.partitions:
         size += len(part.data)
@@ -254,9 +254,10 @@ class Produce(Struct, frozen=True, kw_only=True, eq=False):
                 return True
 
         def settle(name: TopicPartition) -> bool | None:
-            """Look at one partition, which has changed. Its batches are committed in order; the last one is the first.
+            """Check a partition that has changed; return True once no partition waits.
 
-            To look at all of them at each change would take time by the square of their number.
+            Its batches are committed in order, and `waiting` has the first one last. To check all batches at each
+            change would take time by the square of their number.
             """
             left = waiting.get(name)
             while left and is_settled(left[-1]):
@@ -344,12 +345,12 @@ async def create_missing_topics(request: ProduceRequest, *, metadata: MetadataCa
 
 
 class ProduceTarget(NamedTuple):
-    """What a listener has to know of a topic before it encodes records for it."""
+    """A topic's settings that a listener needs to encode records."""
 
     partitions: int
     max_batch_bytes: int
     compression: Compression | None
-    """How the records are compressed; None: as the client wishes."""
+    """The compression of the records; None: the client chooses."""
     now_ms: int
     """The broker's time, for records without a timestamp."""
 
@@ -371,9 +372,9 @@ def check_transactional_id(access: Access, transactional_id: str | None) -> None
 
 
 def check_topic(access: Access, topic: str) -> None:
-    """Raises TopicAuthorizationFailed if the client may not write to the topic, or not create it where it is missing.
+    """Raises TopicAuthorizationFailed if the client may not write to the topic, or may not create a missing one.
 
-    For a listener whose requests have steps before the append: they come after this.
+    For listeners whose requests have other steps between this check and the append.
     """
     access.check(AclOperation.WRITE, TOPIC, topic)
     if access.creates_topics and topic not in access.topics:

@@ -77,7 +77,7 @@ async def handle(
     context = follower_fetches.sessions.begin(
         session_id=request.session_id,
         epoch=request.session_epoch,
-        asked=[_asked(part) for part in request.partitions],
+        asked=[_partition_fetch(part) for part in request.partitions],
         forgotten=[_key(part) for part in request.forgotten],
         uses_topic_ids=True,
         now_ms=clock.monotonic_ms(),
@@ -88,18 +88,20 @@ async def handle(
     fetch.count()
     found = fetch.read()
     if not fetch.is_enough(found):
-        asked = fetch.asked()
-        await follower_fetches.waiting.watch(asked, lambda name: fetch.changed(asked[name]) or None, fetch.max_wait_ms)
+        pairs = fetch.pairs_by_name()
+        await follower_fetches.waiting.watch(pairs, lambda name: fetch.changed(pairs[name]) or None, fetch.max_wait_ms)
         found = fetch.read()
-    session_id, told = follower_fetches.sessions.end(context, found, clock.monotonic_ms())
-    return ReplicaFetchResponse(session_id=session_id, partitions=tuple([await fetch.answer(part) for part in told]))
+    session_id, returned = follower_fetches.sessions.end(context, found, clock.monotonic_ms())
+    return ReplicaFetchResponse(
+        session_id=session_id, partitions=tuple([await fetch.answer(part) for part in returned])
+    )
 
 
 def _key(part: FetchPartition) -> Key:
     return part.topic_id, part.name.partition
 
 
-def _asked(part: FetchPartition) -> PartitionFetch:
+def _partition_fetch(part: FetchPartition) -> PartitionFetch:
     return PartitionFetch(
         topic=part.name.topic,
         partition=part.name.partition,
@@ -113,7 +115,7 @@ def _asked(part: FetchPartition) -> PartitionFetch:
 
 
 class _FollowerFetch:
-    """One request while it is handled."""
+    """One follower's request, and its results so far."""
 
     def __init__(
         self,
@@ -152,7 +154,7 @@ class _FollowerFetch:
             except KafkaError:
                 continue  # `read` reports the error
 
-    def asked(self) -> dict[TopicPartition, Pair]:
+    def pairs_by_name(self) -> dict[TopicPartition, Pair]:
         return {
             TopicPartition(part.topic or "", part.partition): (part, cached) for part, cached in self._context.pairs()
         }
@@ -180,7 +182,7 @@ class _FollowerFetch:
         return self.is_enough(self._read_all([pair]))
 
     def read(self) -> list[PartitionFetchResult]:
-        """Return the results now, without a session's partitions that have no news."""
+        """Return the present results, without a session's partitions that have no news."""
         return self._read_all(self._context.pairs())
 
     def _read_all(self, pairs: Iterable[Pair]) -> list[PartitionFetchResult]:

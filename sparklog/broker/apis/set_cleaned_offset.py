@@ -1,7 +1,7 @@
 """SetCleanedOffset: record in the cleaner checkpoint that all records below an offset have been compacted.
 
-- Only the leader accepts it; its followers take the offset over. Fenced by the leader epoch, and by the segments below
-  the offset: INVALID_UPDATE_VERSION if one of them has changed.
+- Only the leader accepts it; its followers copy the offset. Fenced by the leader epoch, and by the segments below the
+  offset: INVALID_UPDATE_VERSION if one of them has changed.
 - The checkpoint is on disk before the answer. A truncation lowers the offset again.
 """
 

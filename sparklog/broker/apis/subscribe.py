@@ -6,7 +6,7 @@ the stream from the handler.
 - A response has at least one partition with records, an error or a divergence; partitions with no news are left out.
 - Partitions that had records move behind those that had none, so that a busy partition starves none.
 - The stream ends after a response in which a partition has an error or diverges, and when the broker stops.
-- A subscription without partitions is refused: there would be nothing to wait for.
+- A subscription without partitions is refused.
 - The next fetch starts only once the previous response has been consumed: a slow consumer slows the reads down.
 """
 
@@ -33,7 +33,7 @@ class SubscribeRequest(Struct, frozen=True, kw_only=True):
     partitions: Sequence[PartitionFetch]
     is_read_committed: bool = False
     read: Callable[[Handler[FetchRequest, FetchResponse], FetchRequest], Awaitable[FetchResponse]]
-    """Reads once by the handler of Fetch. The listener may read again with less, where it lacks memory."""
+    """Calls the handler of Fetch. A listener that lacks memory may call it again for less."""
 
 
 async def handle(

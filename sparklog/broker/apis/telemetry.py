@@ -1,10 +1,10 @@
 """GetTelemetrySubscriptions (key 71) and PushTelemetry (72): collect the metrics of clients (KIP-714).
 
-- Any client may ask and push, as in Kafka. Subscriptions to client metrics say what is pushed (`alter_configs.py`);
+- Any client may ask and push, as in Kafka. Subscriptions to client metrics select the metrics (`alter_configs.py`);
   without one, clients only ask again every five minutes.
 - The newest values of each client are shown beside the broker's own metrics. Kafka passes them on to a plug-in, and
   announces these APIs only if there is one.
-- Totals are asked for as they are, not as deltas: then a lost push loses nothing. Deltas are added up.
+- The broker asks for cumulative totals: then a lost push loses nothing. Deltas are added up.
 - THROTTLING_QUOTA_EXCEEDED: a request before the push interval is over. UNKNOWN_SUBSCRIPTION_ID: the subscriptions have
   changed. TELEMETRY_TOO_LARGE: more than telemetry.max.bytes. INVALID_REQUEST: a push without an id, or after the last.
   UNSUPPORTED_COMPRESSION_TYPE. INVALID_RECORD: bytes that cannot be decompressed into four times telemetry.max.bytes,
@@ -40,7 +40,7 @@ from sparklog.runtime.slices import Slices
 ACCEPTED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 """In Kafka's order; a client takes the first one that it knows."""
 DECOMPRESSED = 4
-"""Times telemetry.max.bytes that metrics may have when decompressed."""
+"""Limit of decompressed metrics, as a multiple of telemetry.max.bytes."""
 
 
 class GetTelemetrySubscriptionsRequest(Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class PushTelemetryResponse(Struct, frozen=True, kw_only=True):
 async def get(
     request: GetTelemetrySubscriptionsRequest, *, client_telemetry: ClientTelemetry, clock: Clock, config: BrokerConfig
 ) -> GetTelemetrySubscriptionsResponse:
-    """Return what the client is to push. Raises ThrottlingQuotaExceeded, or UnsupportedVersion if nothing ever is."""
+    """Return the client's subscription. Raises ThrottlingQuotaExceeded, or UnsupportedVersion if none is served."""
     _check_served(config)
     found = client_telemetry.subscribe(request.client_instance_id, request.client, clock.monotonic_ms())
     return GetTelemetrySubscriptionsResponse(
@@ -116,7 +116,7 @@ async def push(
     if not request.metrics:
         return PushTelemetryResponse()
     try:
-        # Small ones, too: the first push loads OpenTelemetry's messages.
+        # In a thread also for small pushes: the first one loads OpenTelemetry's messages.
         points = await slices.in_thread(partial(_read, request, DECOMPRESSED * config.telemetry_max_bytes))
     except (CorruptRecord, InvalidRecord) as wrong:
         error = InvalidRecord(str(wrong))

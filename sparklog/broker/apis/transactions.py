@@ -1,7 +1,7 @@
-"""The APIs that the transaction coordinator serves alone; the handlers pass each request on to it.
+"""The APIs of transactions, whose handlers pass each request on to the transaction coordinator.
 
-- AddPartitionsToTxn comes from clients of protocol 1 before they produce to a partition, and from brokers, which verify
-  that a batch belongs to its producer's transaction, or enrol the partition in it for clients of protocol 2 (KIP-890).
+- Clients of protocol 1 send AddPartitionsToTxn before they produce to a partition. Brokers send it to verify that a
+  batch belongs to its producer's transaction, or to enrol the partition for clients of protocol 2 (KIP-890).
 - AddOffsetsToTxn enrols the partition of `__consumer_offsets` that a group belongs to.
 - EndTxn is answered once the outcome is decided for good; markers are written after that.
 - The versions are Kafka 4.3's, but for two-phase commits (KIP-939), which are not served.
@@ -141,7 +141,7 @@ async def list_transactions(
 
 
 class AllPartitions:
-    """WRITE on the topics of all partitions; without it on one of them, none is enrolled. Implements Right."""
+    """WRITE on the topics of all partitions; if one lacks it, no partition is enrolled. Implements Right."""
 
     def admits(self, request: AddPartitions, access: Access) -> bool:
         return all(access.may(AclOperation.WRITE, TOPIC, name.topic) for name in request.partitions)
@@ -167,18 +167,18 @@ class AllPartitions:
 
 
 class DescribablePartitions:
-    """DESCRIBE on the topics whose partitions are shown. Implements Right."""
+    """DESCRIBE on the topics of a transaction's partitions; partitions without it are left out. Implements Right."""
 
     def admits(self, request: DescribeTransactions, access: Access) -> bool:
-        return False  # the response tells
+        return False  # decided by the response
 
     async def apply(self, request: DescribeTransactions, access: Access, serve: Serve) -> DescribeTransactionsResponse:
         response: DescribeTransactionsResponse = await serve(request)
         return DescribeTransactionsResponse(
-            transactions=[replace(each, partitions=self._shown(each, access)) for each in response.transactions]
+            transactions=[replace(each, partitions=self._describable(each, access)) for each in response.transactions]
         )
 
-    def _shown(self, found: DescribedTransaction, access: Access) -> Sequence[TopicPartition]:
+    def _describable(self, found: DescribedTransaction, access: Access) -> Sequence[TopicPartition]:
         return [name for name in found.partitions if access.may(AclOperation.DESCRIBE, TOPIC, name.topic)]
 
     def __str__(self) -> str:

@@ -4,11 +4,10 @@
   before its restart.
 - A full update deletes the logs of partitions that have moved to other brokers (broker/strays.py).
 - A full update of very many topics comes in parts; it is complete with the last one.
-- For deleted topics, the groups' committed offsets are deleted too; after a full update a little later
-  (broker/store_guard.py). A topic's new configuration is applied to its logs, also if a default of topics has changed
-  it.
-- Copies of each topic's configuration and replicas, and of the keys set for brokers at run time, are kept, in case
-  the cluster store is lost (broker/restoration.py).
+- The committed offsets of deleted topics are deleted too; after a full update a little later (broker/store_guard.py).
+- A topic's new configuration is applied to its logs, also if only a default has changed.
+- Copies of each topic's configuration and replicas, and of the keys set for brokers at run time, are kept in case the
+  cluster store is lost (broker/restoration.py).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class SimSinks(SimCoordinator):
         return self.ask(lambda: self.shard.join_batch(request, self.fresh_for(name), self.now_ms))
 
     def fresh_for(self, name: str) -> list[int]:
-        return [self.new_id() for _ in range(self.sinks.wanted_producer_ids(name))]
+        return [self.new_id() for _ in range(self.sinks.needed_producer_ids(name))]
 
     def enrol(self, names: str, producer: Producer, *, name: str = SINK, verify: bool = False) -> Any:
         request = AddPartitions(
