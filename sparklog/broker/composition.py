@@ -67,6 +67,7 @@ from sparklog.replica.manager import OnLeadership, ReplicaManager
 from sparklog.replica.partition import Partition
 from sparklog.replica.segment_sync import Ask
 from sparklog.replica.state_changes import StateChanges
+from sparklog.replica.throttle import ReplicationThrottle
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
 from sparklog.security.authorizer import Authorizer
