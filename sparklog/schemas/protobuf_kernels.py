@@ -127,7 +127,10 @@ class ProtobufRows(NamedTuple):
 
 @helper
 def _read_varint(data, position, end):
-    """Return a varint as 64 bits, the position after it, and the fault or 0."""
+    """Return a varint as 64 bits, the position after it, and the fault or 0.
+
+    Bits beyond the 64th are dropped, as Google's libraries do.
+    """
     if position < end and byte_at(data, position) < 128:  # most are
         return byte_at(data, position), position + 1, 0
     number = 0
@@ -137,7 +140,7 @@ def _read_varint(data, position, end):
         position += 1
         number |= (byte & 127) << shift
         if byte < 128:
-            return number, position, BAD_VARINT if shift == 63 and byte > 1 else 0
+            return number, position, 0
         shift += 7
     return 0, position, BAD_VARINT if shift == 70 else CUT_OFF
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import struct
 import warnings
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -43,7 +43,6 @@ SCALARS = (*NUMBERS, Of.TYPE_FLOAT, Of.TYPE_DOUBLE, Of.TYPE_BOOL, Of.TYPE_STRING
 KEYS = (*NUMBERS, Of.TYPE_BOOL, Of.TYPE_STRING)
 COLORS = {"RED": 0, "GREEN": 1, "BLUE": -7, "SKY": 1000}
 SPARKS = ProtobufReadOptions()
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True)
@@ -303,20 +302,22 @@ def decoded(
         assert array.type == decoder.type
         array.validate(full=True)
         with warnings.catch_warnings(action="ignore"):  # keys that come twice: the last counts, as in Google's library
-            rows += [plain(each) for each in array.to_pylist(maps_as_pydicts="lossy")]
+            rows += array.cast(_with_numbers(array.type)).to_pylist(maps_as_pydicts="lossy")
     assert len(rows) == len(bodies)
     return rows, faults.tolist()
 
 
-def plain(value: Any) -> Any:
-    """Times as microseconds."""
-    if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    if isinstance(value, datetime.datetime):
-        value -= EPOCH
-    return value // datetime.timedelta(microseconds=1) if isinstance(value, datetime.timedelta) else value
+def _with_numbers(of: pa.DataType) -> pa.DataType:
+    """The type with times as numbers: Python has none beyond the year 9999, which hostile bytes may have."""
+    if pa.types.is_timestamp(of) or pa.types.is_duration(of):
+        return pa.int64()
+    if pa.types.is_map(of):
+        return pa.map_(of.key_type, _with_numbers(of.item_type))
+    if pa.types.is_list(of):
+        return pa.list_(of.value_field.with_type(_with_numbers(of.value_type)))
+    if pa.types.is_struct(of):
+        return pa.struct([field.with_type(_with_numbers(field.type)) for field in of])
+    return of
 
 
 def varint(number: int) -> bytes:
