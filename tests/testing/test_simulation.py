@@ -73,6 +73,12 @@ def test_clusters_whose_store_is_emptied_under_them() -> None:
 
 
 @pytest.mark.slow
+def test_a_process_that_gave_up_its_start_holds_no_lock() -> None:
+    verdict = run(scenario_of(75138))  # a start finds an emptied store, and the next one follows the last fault
+    assert verdict.anomalies == [], describe(verdict)
+
+
+@pytest.mark.slow
 @pytest.mark.soak
 def test_one_broker_that_is_killed_again_and_again() -> None:
     for seed in seeds(2, soak=20):

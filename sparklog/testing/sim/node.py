@@ -162,13 +162,13 @@ class SimNode:
             return
         except (StoreError, KafkaStorageError) as error:  # the store is out of reach, or the disk fails: expected
             cluster.trace.event(f"{self.name} gives up its start: {error!r}")
-            process.kill()
+            self._exit()
             if isinstance(error, StoreError) and not isinstance(error, ConnectionLoss | SessionExpired):
                 cluster.loop.create_task(self._start_later(process), context=cluster.context)
             return
         except Exception as error:  # noqa: BLE001 - any unexpected error is a finding
             cluster.report("start", f"{self.name} does not start: {error!r}", error)
-            process.kill()
+            self._exit()
             return
         self.is_up = True
         cluster.trace.event(f"{self.name} is up")
@@ -183,7 +183,6 @@ class SimNode:
         """Restart, as a supervisor does, a process that gave up its start because its store has lost everything."""
         await asyncio.sleep(self._chance.uniform(0, 1))
         if self.process is process:
-            self.kill()  # its locks go with it
             self.start()
 
     async def _start_again(self, process: SimProcess) -> None:
@@ -211,18 +210,14 @@ class SimNode:
             self._cluster.report("stop", f"{self.name} does not stop within a minute")
         elif task.exception():
             self._cluster.report("stop", f"{self.name} does not stop well: {task.exception()!r}", task.exception())
-        self._end_process()
-        self.fs = self.fs.kill()
-        self._cluster.network.break_connections(self.name)
+        self._exit()
 
     # Faults
 
     def kill(self) -> None:
         """Kill the process. The next one finds everything that it wrote."""
         self._cluster.trace.event(f"{self.name} is killed")
-        self._end_process()
-        self.fs = self.fs.kill()
-        self._cluster.network.break_connections(self.name)
+        self._exit()
 
     def cut_power(self) -> None:
         """Cut the power now. Unflushed data may be lost."""
@@ -241,6 +236,12 @@ class SimNode:
 
     def _crash_disk(self) -> None:
         self.fs = self.fs.crash(self._chance)
+
+    def _exit(self) -> None:
+        """End the process. The system frees its locks and closes its connections."""
+        self._end_process()
+        self.fs = self.fs.kill()
+        self._cluster.network.break_connections(self.name)
 
     def _end_process(self) -> None:
         self.process.kill()
