@@ -241,7 +241,7 @@ def _log_to_trim(
 ) -> LogDescription | str:
     """Return the log as described after archiving, or the reason why its records must not be deleted."""
     if not isinstance(log, LogDescription):
-        return row.error or kafka_error_text(log) if log else row.error
+        return row.error or (kafka_error_text(log) if log else "no broker described the log")
     if (row.archive or "") != log.config.retention_archive:
         return "retention.archive was altered after the plan was made"
     if isinstance(before, LogDescription) and before.topic_id != log.topic_id:
