@@ -120,15 +120,15 @@ def test_no_other_call_has_a_span(broker: RunningBroker, endpoint: OtlpEndpoint,
 
 def test_one_request_in_so_many_has_a_span_without_asking(endpoint: OtlpEndpoint) -> None:
     with start_broker(kafka=True, tracing_otlp_endpoint=endpoint.address, tracing_sample_every=2) as broker:
-        client_id = unique("sampled")
+        client_id, topic = unique("sampled"), unique("topic")
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.kafka, "client.id": client_id})
-        for _ in range(6):
-            producer.produce(unique("topic"), b"v")
+        for _ in range(20):
+            producer.produce(topic, b"v")
             assert producer.flush(PATIENCE_S) == 0
         found = endpoint.wait_for("Produce", parent="", service="sparklog")
         assert found.attributes["messaging.system"] == "kafka"
-    of_client = [span for span in endpoint.spans if span.attributes.get("messaging.client.id") == client_id]
-    assert 3 <= len(of_client) < 30  # half of the requests: produces, and those that learn of topics
+    names = [span.name for span in endpoint.spans if span.attributes.get("messaging.client.id") == client_id]
+    assert 5 <= names.count("Produce") <= 15  # half of 20; a request of another kind may come between two
 
 
 def test_an_endpoint_that_does_not_answer_costs_spans_only() -> None:
