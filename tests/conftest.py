@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Examples are not timed: a first call may compile, and the machine may be busy with other tests. Each run chooses
-# others, so that fewer at once find as much in the end, and the fast tests stay within a minute.
+# others, so that fewer at once find as much in the end, and the fast tests stay fast.
 # A method that runs several times in a row, as under stress, has another self each time.
 repeatable = [HealthCheck.differing_executors]
 settings.register_profile("sparklog", deadline=None, max_examples=examples(60), suppress_health_check=repeatable)
