@@ -175,7 +175,8 @@ class Encoder:
 
         Raises BadRow for the first row that cannot be written.
         """
-        column = column if column.type == self.type else column.cast(self.type)
+        if nullable_within(column.type) != self.type:  # a cast of nullability alone makes nulls in slices unreadable
+            column = column.cast(self.type)
         if not len(column):
             return pa.chunked_array([], pa.binary())
         encoding = self._encoding

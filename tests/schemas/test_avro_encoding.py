@@ -57,6 +57,15 @@ def test_fastavro_reads_the_values_that_were_written(data: st.DataObject) -> Non
     assert decoded(bodies, sample.schema) == (rows[start:], [0] * len(bodies))
 
 
+def test_a_slice_of_structs_that_hold_nothing_is_written() -> None:
+    schema: dict[str, Any] = record({"name": "f", "type": "null"})
+    for name in ("S", "T", "U"):
+        schema = {"type": "record", "name": name, "fields": [{"name": "f", "type": schema}]}
+    row = {"f": {"f": {"f": {"f": None}}}}
+    column = pa.array([row] * 5, type_of(schema)).slice(4)
+    assert encoded(column.type, schema, column) == [b""]
+
+
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_the_schema_of_a_type_holds_all_its_values(data: st.DataObject) -> None:
