@@ -89,6 +89,8 @@ class Dependencies(Struct, frozen=True, kw_only=True):
     fs: Fs
     clock: Clock
     random: randomness.Random
+    new_id: Callable[[], UUID]
+    """Returns a random UUID, version 4."""
     store: Store
     """The cluster store, open."""
     store_guard: StoreGuard
@@ -104,10 +106,6 @@ class Dependencies(Struct, frozen=True, kw_only=True):
     """The connections to other brokers; None: there are none."""
     serve: Serve
     """Handles a request of this broker to itself."""
-
-    def new_id(self) -> UUID:
-        """Return a random UUID, version 4, from `random`: in a simulation the seed decides it."""
-        return UUID(int=self.random.getrandbits(128), version=4)
 
     def new_session_id(self) -> int:
         """Return a random id of a fetch session: from 1 to 2³¹ - 1, as 0 means no session."""

@@ -219,6 +219,7 @@ class Broker:
             fs=self._fs,
             clock=self.clock,
             random=self._random,
+            new_id=self._new_id,
             store=store,
             store_guard=guard,
             logs=self._logs,
@@ -266,6 +267,7 @@ class Broker:
         return RequestTracing(tracing, self.config.tracing_sample_every)
 
     def _new_id(self) -> UUID:
+        """Return a random UUID, version 4: in a simulation the seed decides it."""
         return UUID(int=self._random.getrandbits(128), version=4)
 
     # Failures
