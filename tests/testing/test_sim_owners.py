@@ -24,10 +24,11 @@ class GroupHistory:
         self.history = History(lambda: self.now)
 
     def told(
-        self, member: str, epoch: int, *owned: TopicPartition, sent: int = JOINS, instance: str | None = None
-    ) -> None:
+        self, member: str, epoch: int, *owned: TopicPartition, sent: int = JOINS, instance: str | None = None,
+        is_classic: bool = False,
+    ) -> None:  # fmt: skip
         """A member sends the epoch `sent`, and is told its epoch and the partitions that it owns."""
-        stay = MemberRequest(group="g", member_id=member, instance_id=instance, epoch=sent)
+        stay = MemberRequest(group="g", member_id=member, instance_id=instance, epoch=sent, is_classic=is_classic)
         operation = self.history.begin(member, stay)
         self.now += 0.1
         self.history.end(operation, OperationOutcome.OK, MemberAnswer(member, epoch, owned, "a:1"))
@@ -94,6 +95,14 @@ def test_a_static_member_joins_while_the_one_before_it_is_there(group: GroupHist
     group.commits("a", 1, "i")
     group.told("b", 1, P0, instance="i")
     assert group.kinds() == ["two of one instance"]
+
+
+def test_a_classic_member_that_has_replaced_another_one_joins_again(group: GroupHistory) -> None:
+    group.told("a", 1, P0, instance="i", is_classic=True)
+    group.commits("a", 1, instance="i")
+    for epoch in (1, 2):
+        group.told("b", epoch, P0, instance="i", is_classic=True)
+    assert group.kinds() == []
 
 
 @pytest.mark.parametrize("why", ["left", "silent", "unknown"])

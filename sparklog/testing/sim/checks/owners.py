@@ -45,6 +45,8 @@ class MemberRequest:
     instance_id: str | None = None
     epoch: int
     """The epoch in the request; 0 if a classic member joins."""
+    is_classic: bool = False
+    """Whether the member uses the classic protocol, which lets a static member be replaced at any time."""
 
     @property
     def joins(self) -> bool:
@@ -146,7 +148,7 @@ def _replaced_members(told: Stays, commits: Commits) -> Iterator[Anomaly]:
 def _second_members(history: History, told: Stays, commits: Commits, session_s: float) -> Iterator[Anomaly]:
     leaves = [(operation, stay) for operation, stay in history.of(MemberRequest) if stay.leaves]
     for join, new in told:
-        if not new.joins or new.instance_id is None or not new.member_id:
+        if not new.joins or new.instance_id is None or new.is_classic:
             continue
         for heard, old in told:
             is_other = old.instance_id == new.instance_id and old.group == new.group and not old.leaves

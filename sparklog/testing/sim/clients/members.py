@@ -218,7 +218,9 @@ class SimClassicMember(SimMember):
 
     async def _join(self) -> None:
         self.owned, self.epoch = [], -1
-        stay = MemberRequest(group=self.group.name, member_id=self.member_id, instance_id=self.instance_id, epoch=JOINS)
+        stay = MemberRequest(
+            group=self.group.name, member_id=self.member_id, instance_id=self.instance_id, epoch=JOINS, is_classic=True
+        )
         operation = self.group.history.begin(self.client.name, stay)
         request = requests.JoinGroup(
             group_id=self.group.name, member_id=self.member_id, group_instance_id=self.instance_id,
