@@ -63,7 +63,7 @@ lint: setup
 	$(BIN)/lint-imports --no-logo
 	PYTHONPATH=tests $(BIN)/python -m support.runs.owned_state
 
-BENCH ?= paths requests start spark_plan decode schemas compaction_kernels produce fetch recovery kafka_wire transactions bystander spark_read spark_isolation sink compaction failover
+BENCH ?= paths requests start spark_plan decode schemas compaction_kernels produce fetch recovery kafka_wire transactions bystander spark_read trigger spark_isolation sink compaction failover
 bench: setup $(CACHE)/kafka/.fetched  ## The published figures, measured here (BENCH=produce for one of them)
 	for name in $(BENCH); do $(BIN)/python -m bench.$$name || exit 1; done
 

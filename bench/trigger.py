@@ -48,7 +48,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "add": ("addBatch",),
     "logs": ("walCommit", "commitOffsets"),
 }
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 PAUSE_S = 0.2
 """Time before a single row, so that the query waits when it is sent."""
 EVERY_S = 0.01

@@ -14,6 +14,8 @@ Driver and executor must have the same version of sparklog: another version may 
 
 from __future__ import annotations
 
+import functools
+import gc
 import socket
 import sys
 from collections.abc import Callable
@@ -44,7 +46,11 @@ def _loader() -> Callable[[bytes, str, str], Any]:
             import sparklog
 
             if sparklog.__version__ == version:
-                return pickle.loads(pickled)
+                loaded = pickle.loads(pickled)
+                from sparklog.spark.shipping import freeze_modules
+
+                freeze_modules()
+                return loaded
             what = f"has sparklog {sparklog.__version__}"
         except ModuleNotFoundError as missing:
             what = f"has no {missing.name}"
@@ -54,6 +60,19 @@ def _loader() -> Callable[[bytes, str, str], Any]:
 
 
 _load = _loader()
+
+
+def freeze_modules() -> None:
+    """Take the objects of loaded modules out of garbage collection, if any was loaded since the last call.
+
+    Spark's workers collect garbage after each task. With numba, pyarrow and others that takes tens of milliseconds.
+    """
+    _freeze(len(sys.modules))
+
+
+@functools.cache
+def _freeze(_: int) -> None:
+    gc.freeze()
 
 
 class TaskObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import socket
 import subprocess
 import sys
@@ -150,3 +151,11 @@ def test_an_exception_of_the_jvm_is_told_without_the_call_that_it_ended(spark):
     with pytest.raises(Py4JJavaError) as failed:
         spark._jvm.java.util.Optional.empty().get()
     assert error_text(failed.value).startswith("java.util.NoSuchElementException: No value present\n")
+
+
+def test_the_collection_after_each_task_passes_over_loaded_modules(spark):
+    def counts(_: object) -> tuple[int, int]:
+        return gc.get_freeze_count(), len(gc.get_objects())
+
+    [(frozen, left)] = spark.sparkContext.parallelize([None], 1).map(task_function(counts)).collect()
+    assert left < frozen
