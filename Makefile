@@ -21,8 +21,8 @@ setup: $(VENV)/.installed $(CACHE)/delta/.fetched  ## A .venv at the root with s
 demo: setup  ## Load a year of flights, read and stream them with Spark, check the result
 	$(BIN)/python examples/flights.py
 
-check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no network, some minutes
-	$(BIN)/pytest -q -n 4 -m "not jvm and not slow and not soak_only and not generated_clients"
+check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no network, a minute
+	$(BIN)/pytest -q -n 3 -m "not jvm and not slow and not soak_only and not generated_clients"
 
 TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched \
   $(CACHE)/s3a/.fetched $(CACHE)/classes/spark.jsa

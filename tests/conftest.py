@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -48,21 +49,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need a JVM or start processes, and keep those with a SparkSession in two processes."""
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
+        folder = folder_of(item.path)
         needs_spark = "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
         if needs_spark or folder == "kafka":
             item.add_marker(pytest.mark.jvm)
         if needs_spark:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group(f"spark-{'source' if uses_source(item) else 'jobs'}"))
-        if needs_spark or folder in ("clients", "kafka") or uses_processes(item):
+        if needs_spark or folder in ("clients", "kafka") or uses_processes(item.module):
             item.add_marker(pytest.mark.processes)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=is_short)
 
 
+def pytest_collection() -> None:
+    """Modules and tests are no garbage: a collection every so many of them would find nothing."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests and their modules stay until the end: no garbage collection need look through them."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -72,14 +79,20 @@ def is_short(item: pytest.Item) -> bool:
     return item.get_closest_marker("jvm") is None or item.get_closest_marker("spark") is not None
 
 
+@cache
+def folder_of(path: Path) -> str:
+    """The folder of tests/ that has the module."""
+    return path.relative_to(TESTS).parts[0]
+
+
 def uses_source(item: pytest.Item) -> bool:
     """Whether the test is one of those of Spark's source, or of the audits, which take about half of the time."""
     return "spark" in item.path.relative_to(TESTS).parts or "audit" in item.path.name
 
 
-def uses_processes(item: pytest.Item) -> bool:
-    """Whether the test's module imports what starts processes."""
-    module = getattr(item, "module", None)
+@cache
+def uses_processes(module: ModuleType) -> bool:
+    """Whether the module imports what starts processes."""
     homes = {
         getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", "")
         for value in vars(module).values()

@@ -27,6 +27,8 @@ from support.logs.transactional_folder import TransactionalFolder
 from support.patience import wait_until
 from support.spark_topics import Topics
 
+pytestmark = pytest.mark.slow
+
 EVERYTHING = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -31,6 +31,7 @@ def test_partition_takes_the_positive_part_of_the_hash() -> None:
     assert partition_for_key(b"21", 7) == (-973932308 & 0x7FFFFFFF) % 7
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=40) | st.binary(min_size=250, max_size=270), max_size=30))
 @settings(max_examples=100, deadline=None)
 def test_a_column_hashes_as_its_keys_do(keys: list[bytes]) -> None:

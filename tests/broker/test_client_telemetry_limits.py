@@ -69,6 +69,7 @@ def test_a_silent_client_is_forgotten(telemetry: ClientTelemetry) -> None:
     assert not telemetry.pushed(5 * MINUTE_MS)
 
 
+@pytest.mark.slow
 def test_clients_that_only_ask_are_limited_too(telemetry: ClientTelemetry) -> None:
     first = telemetry.subscribe(None, client(), 0)
     for _ in range(MAX_INSTANCES - 1):

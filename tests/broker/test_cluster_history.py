@@ -97,6 +97,7 @@ async def test_elections_and_brokers_that_come_and_go_are_in_the_history() -> No
     assert all(each["time_ms"] > 0 for each in found)
 
 
+@pytest.mark.slow
 async def test_isr_changes_of_leaders_that_do_not_lead_the_history_are_in_it() -> None:
     cluster = await start(1, 2, 3)
     await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 3)
@@ -114,6 +115,7 @@ async def test_isr_changes_of_leaders_that_do_not_lead_the_history_are_in_it() -
     assert (change["previous_isr"], change["isr"]) == ([leader], [leader, follower])
 
 
+@pytest.mark.slow
 async def test_topics_configs_and_moves_are_in_the_history() -> None:
     cluster = await start(1, 2)
     broker = cluster.brokers[1]
@@ -168,6 +170,7 @@ async def test_generations_of_groups_are_in_the_history() -> None:
     assert (begun["group"], begun["protocol"], begun["generation"], begun["members"]) == ("g", "classic", 1, 1)
 
 
+@pytest.mark.slow
 async def test_a_record_whose_answer_was_lost_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = await start(1, 2, 3)
     await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 3)
@@ -194,6 +197,7 @@ async def test_a_record_whose_answer_was_lost_is_written_once(monkeypatch: pytes
     assert len(lost) == 3
 
 
+@pytest.mark.slow
 async def test_a_clean_stop_writes_the_last_records() -> None:
     cluster = await start(1, 2, 3)
     await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 3)
@@ -204,6 +208,7 @@ async def test_a_clean_stop_writes_the_last_records() -> None:
     await cluster.stop_all()
 
 
+@pytest.mark.slow
 async def test_decisions_of_a_stopping_controller_on_its_own_partitions_are_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

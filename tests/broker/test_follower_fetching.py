@@ -39,6 +39,7 @@ async def ask(racks: BrokersOnOneLoop, broker_id: int, offset: int = 0, **how: o
     return (await racks.brokers[broker_id].serve(fetch.API, replace(request, **how))).partitions[0]
 
 
+@pytest.mark.slow
 async def test_a_leader_sends_consumers_to_a_replica_in_their_rack(racks: BrokersOnOneLoop) -> None:
     found = await ask(racks, 1, client_rack="b", max_wait_ms=10 * PATIENCE_MS)
     assert (found.preferred_read_replica, found.slice, found.error) == (2, None, None)
@@ -55,6 +56,7 @@ async def test_consumers_are_not_sent_to_dead_brokers(racks: BrokersOnOneLoop) -
         assert (await ask(racks, 1, client_rack="b")).preferred_read_replica == (3 if each == 2 else -1)
 
 
+@pytest.mark.slow
 async def test_a_follower_serves_records_up_to_its_high_watermark(racks: BrokersOnOneLoop, batch: Batch) -> None:
     reading = asyncio.create_task(ask(racks, 2, 1, client_rack="b", max_wait_ms=10 * PATIENCE_MS))
     await asyncio.sleep(0)
@@ -64,6 +66,7 @@ async def test_a_follower_serves_records_up_to_its_high_watermark(racks: Brokers
     assert found.slice is not None
 
 
+@pytest.mark.slow
 async def test_offsets_above_a_followers_high_watermark_are_not_available_yet(racks: BrokersOnOneLoop) -> None:
     await ask(racks, 2, 1, client_rack="b", max_wait_ms=100)
     partition = racks.brokers[2].services.replicas.get(T0).partition
@@ -72,6 +75,7 @@ async def test_offsets_above_a_followers_high_watermark_are_not_available_yet(ra
     assert isinstance((await ask(racks, 2, 2, client_rack="b")).error, OffsetOutOfRange)
 
 
+@pytest.mark.slow
 async def test_consumers_without_a_rack_read_from_leaders_only(racks: BrokersOnOneLoop) -> None:
     found = await ask(racks, 2)
     assert isinstance(found.error, NotLeaderOrFollower)

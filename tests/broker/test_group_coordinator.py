@@ -38,6 +38,8 @@ from sparklog.records.batch import read_header
 from sparklog.records.records import read_records
 from support.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 World = Any  # that of conftest.py
 ORDERS = TopicPartition("orders", 0)
 

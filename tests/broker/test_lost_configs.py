@@ -22,6 +22,8 @@ from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.logs.builders import file_content, rewrite
 from support.patience import PATIENCE_MS
 
+pytestmark = pytest.mark.slow
+
 T0 = TopicPartition("t", 0)
 OFFSETS = "__consumer_offsets"
 CONFIGS = {"cleanup.policy": "compact,delete", "retention.ms": "12345"}

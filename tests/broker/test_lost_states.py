@@ -16,6 +16,7 @@ from support.patience import until
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["/brokers/topics/t/partitions/0/state", "/brokers/topics/t/partitions"])
 async def test_a_restart_restores_lost_states_with_later_leader_epochs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lost: str

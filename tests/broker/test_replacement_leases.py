@@ -15,6 +15,8 @@ from sparklog.broker.apis import install_snapshot, replace_segments
 from support.brokers.segment_replacement import Upkeep, without_the_second
 from support.patience import until
 
+pytestmark = pytest.mark.slow
+
 
 async def test_an_expired_lease_ends_and_its_staged_file_is_removed(upkeep: Upkeep) -> None:
     log = await upkeep.create()

@@ -21,6 +21,8 @@ from support import patience
 from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.patience import PATIENCE_MS
 
+pytestmark = pytest.mark.slow
+
 T0 = TopicPartition("t", 0)
 ALL = {1, 2, 3}
 CONFIGS = {"retention.ms": "12345"}

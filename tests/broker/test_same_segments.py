@@ -15,6 +15,8 @@ from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.logs.builders import file_content
 from support.patience import PATIENCE_MS, until
 
+pytestmark = pytest.mark.slow
+
 T0 = TopicPartition("t", 0)
 Batch = Callable[..., bytearray]
 

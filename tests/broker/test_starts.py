@@ -104,6 +104,7 @@ async def test_unknown_folders_stay_if_other_brokers_are_registered(one: Brokers
     assert "t-0" in one.folders(1)
 
 
+@pytest.mark.slow
 async def test_a_second_broker_of_the_same_id_does_not_start(one: BrokersOnOneLoop) -> None:
     await one.start(1)
     first = one.brokers.pop(1)

@@ -70,6 +70,7 @@ async def test_a_broker_is_not_ready_from_the_end_of_its_session_until_its_new_r
     await until(lambda: not broker.not_ready, "the controller knows its new registration")
 
 
+@pytest.mark.slow
 async def test_an_isr_change_is_written_once_the_store_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

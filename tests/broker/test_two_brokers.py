@@ -17,6 +17,8 @@ from sparklog.records.batch import Codec, read_header
 from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.patience import PATIENCE_MS
 
+pytestmark = pytest.mark.slow
+
 T0 = TopicPartition("t", 0)
 Batch = Callable[..., bytearray]
 

@@ -12,6 +12,8 @@ from sparklog.base.config import STANDARD_AUTHORIZER
 from sparklog.testing import RunningBroker, start_broker
 from support.clients.command_result import CommandResult
 
+pytestmark = pytest.mark.slow
+
 Sparklog = Callable[..., CommandResult]
 
 

@@ -16,6 +16,8 @@ from sparklog.cli import TOOLS, run
 from sparklog.testing import RunningBroker
 from support.clients.command_result import CommandResult
 
+pytestmark = pytest.mark.slow
+
 Sparklog = Callable[..., CommandResult]
 
 HEAVY = {"grpc", "pyarrow", "numpy", "numba", "rich"}

@@ -51,6 +51,7 @@ def test_each_partition_says_why_it_is_due_or_not_and_what_to_do(sparklog: Spark
     assert lines[9].startswith("partitions 1, 2: not due: there is no closed segment")
 
 
+@pytest.mark.slow
 def test_reports_tell_what_the_last_run_did(sparklog: Sparklog, written: str, tmp_path: Path) -> None:
     nothing = dict.fromkeys(REPORT_ARROW.names, 0) | {"topic": written, "how": "task", "reason": ""}
     # A run that was broken off is the last one; the horizon is from the one before, which came to its end.

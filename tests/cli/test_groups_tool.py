@@ -12,6 +12,8 @@ from sparklog.testing import RunningBroker, start_broker
 from support.clients.command_result import CommandResult
 from support.clients.group_members import poll_until
 
+pytestmark = pytest.mark.slow
+
 Sparklog = Callable[..., CommandResult]
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
 

@@ -81,6 +81,7 @@ def test_a_wrong_value_that_is_long_is_shortened() -> None:
 BYTES = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     key=BYTES,

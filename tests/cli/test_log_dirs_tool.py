@@ -13,6 +13,8 @@ from sparklog.testing import RunningBroker, start_broker
 from support.clients.command_result import CommandResult
 from support.patience import wait_until
 
+pytestmark = pytest.mark.slow
+
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 

@@ -18,6 +18,8 @@ from sparklog.client import Admin, Producer
 from sparklog.testing import RunningBroker
 from support.clients.command_result import CommandResult
 
+pytestmark = pytest.mark.slow
+
 Sparklog = Callable[..., CommandResult]
 READ = ("--from-beginning", "--exit-at-end")
 

@@ -19,6 +19,8 @@ from sparklog.transaction.marker_sender import MarkerSender
 from support.clients.command_result import CommandResult
 from support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 Sparklog = Callable[..., CommandResult]
 SINK = "spark-0b6e9f0a-orders"
 NAME = TopicPartition("orders", 0)

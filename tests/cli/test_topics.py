@@ -12,6 +12,8 @@ from sparklog.cli import run
 from sparklog.testing import start_broker
 from support.clients.command_result import CommandResult
 
+pytestmark = pytest.mark.slow
+
 Sparklog = Callable[..., CommandResult]
 
 

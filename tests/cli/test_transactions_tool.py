@@ -97,6 +97,7 @@ def test_a_hanging_transaction_is_found_and_aborted(sparklog: Sparklog, sparklog
     assert sparklog("transactions", "find-hanging").status == 0
 
 
+@pytest.mark.slow
 def test_nothing_is_aborted_without_a_yes(
     sparklog: Sparklog, sparklog_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

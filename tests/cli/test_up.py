@@ -148,6 +148,7 @@ OPEN_GRPC = ("--grpc", "0.0.0.0:0", "--kafka", "none")
 OPEN_KAFKA = ("--grpc", "127.0.0.1:0", "--kafka", "0.0.0.0:0", "--set", "advertised.listeners=PLAINTEXT://host:1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

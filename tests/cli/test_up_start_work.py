@@ -11,6 +11,8 @@ import pytest
 from sparklog.cluster.sqlite_tree import SqliteTree
 from sparklog.testing import start_broker
 
+pytestmark = pytest.mark.slow
+
 MOST_WRITES = 12
 """Of the cluster store, each of which waits for the disk: paths, two ids, the registration, the election."""
 

@@ -20,6 +20,8 @@ from sparklog.testing import RunningBroker, start_broker
 from support.issuer import AUDIENCE, Answers, Issuer, http_server
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SECRET = "hunter2 :%"
 GRANT = f'{MODULE} required clientId="billing" clientSecret="{SECRET}" scope="read write";'

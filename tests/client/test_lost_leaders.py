@@ -59,6 +59,7 @@ async def test_a_leader_that_lacks_what_was_acknowledged_is_taken_for_a_replaced
     assert broker.values[TopicPartition("t", 0)] == [b"0", b"1"]
 
 
+@pytest.mark.slow
 async def test_it_is_no_matter_how_often_a_leader_was_looked_for_before_a_replaced_one_answers(
     broker: ScriptedBroker,
 ) -> None:

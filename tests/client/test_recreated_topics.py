@@ -18,6 +18,8 @@ from sparklog.testing import RunningBroker, start_broker
 from sparklog.testing.sim.clock import SimClock
 from support.patience import PATIENCE_MS, wait_until
 
+pytestmark = pytest.mark.slow
+
 T0 = TopicPartition("t", 0)
 
 

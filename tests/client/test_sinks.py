@@ -25,6 +25,8 @@ from sparklog.transaction.marker_sender import MarkerSender
 from support.names import unique
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_MS = 60_000
 PARTITIONS = 3
 

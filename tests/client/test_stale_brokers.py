@@ -153,6 +153,7 @@ async def test_who_names_a_coordinator_that_is_none_is_not_the_only_one_asked(cl
     assert not answer.HasField("error")
 
 
+@pytest.mark.slow
 async def test_a_broker_that_was_silent_once_is_asked_again_when_the_other_is_wrong(
     brokers: list[Opinionated], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +168,7 @@ async def test_a_broker_that_was_silent_once_is_asked_again_when_the_other_is_wr
         await coordinator.ask_until("Heartbeat", request, PATIENCE_MS)
 
 
+@pytest.mark.slow
 async def test_a_broker_that_hangs_does_not_keep_the_coordinator_from_being_found_for_a_session(
     brokers: list[Opinionated], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def test_a_change_that_is_refused_or_only_checked_leaves_nothing(store: SqliteSt
     assert store.children(CONFIG_CHANGES) == []
 
 
+@pytest.mark.slow
 def test_there_is_a_limit(store: SqliteStore) -> None:
     subscriptions = ClientMetricsStore(store)
     for number in range(MAX_SUBSCRIPTIONS):

@@ -134,6 +134,7 @@ def test_states_of_a_topic_that_was_deleted_meanwhile_are_not_written(store: Mem
     assert not store.exists("/brokers/topics/gone")
 
 
+@pytest.mark.slow
 @given(st.sets(st.integers(0, STATES_AT_ONCE - 1), max_size=2))
 def test_one_that_others_have_changed_costs_the_rest_few_writes(changed: set[int]) -> None:
     store = new_store()

@@ -21,6 +21,8 @@ from sparklog.cluster.store import NO_OWNER, SessionState
 from support.patience import PATIENCE_S, wait_until
 from support.store_engines import Told
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., SqliteStore]
 
 

@@ -100,6 +100,7 @@ def test_thirty_thousand_topics_come_in_requests_that_a_broker_takes() -> None:
     assert all(stop.delete for stop in stopped)
 
 
+@pytest.mark.slow
 @given(
     topics=st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 3), max_size=8),
     former=st.sets(st.text("abcd", min_size=1, max_size=3), max_size=4),

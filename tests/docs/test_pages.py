@@ -44,6 +44,7 @@ def test_links_within_the_documentation_lead_somewhere(page: Path) -> None:
     assert {link: why for link, why in wrong.items() if why} == {}
 
 
+@pytest.mark.slow
 def test_pages_that_the_code_mentions_are_there() -> None:
     missing = []
     for folder in CODE:
@@ -68,6 +69,7 @@ def test_modules_that_pages_name_are_there(page: Path) -> None:
     assert [name for name in MODULE.findall(page.read_text()) if not is_there(name)] == []
 
 
+@pytest.mark.slow
 def test_generated_files_are_as_they_would_be_generated() -> None:
     """In another process, because click's commands keep state of earlier runs in this one."""
     done = subprocess.run(

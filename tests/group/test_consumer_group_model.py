@@ -117,4 +117,4 @@ class AnyGroup(RuleBasedStateMachine):
 
 
 AnyGroup.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=25, deadline=None)
-TestAnyGroup = pytest.mark.soak(AnyGroup.TestCase)
+TestAnyGroup = pytest.mark.slow(pytest.mark.soak(AnyGroup.TestCase))

@@ -194,6 +194,7 @@ def test_a_group_has_a_largest_size():
         Client(world, "b", "orders").join()
 
 
+@pytest.mark.slow
 def test_the_names_that_members_subscribe_to_have_a_largest_size():
     topics = BrokerConfig().topic_defaults
     names = [f"{number:0200}" for number in range(topics.max_message_bytes // 200)]

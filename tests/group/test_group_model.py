@@ -302,5 +302,5 @@ def _group(shard: GroupShard) -> ClassicGroup | None:
     return group if isinstance(group, ClassicGroup) else None
 
 
-TestGroups = pytest.mark.soak(GroupModel.TestCase)
+TestGroups = pytest.mark.slow(pytest.mark.soak(GroupModel.TestCase))
 TestGroups.settings = settings(max_examples=examples(25), stateful_step_count=25, deadline=None)

@@ -296,4 +296,4 @@ MixedGroup.TestCase.settings = settings(
     deadline=None,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
-TestMixedGroup = pytest.mark.soak(MixedGroup.TestCase)
+TestMixedGroup = pytest.mark.slow(pytest.mark.soak(MixedGroup.TestCase))

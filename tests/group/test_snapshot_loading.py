@@ -193,6 +193,7 @@ def known(shard: GroupShard) -> dict[str, object]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @given(events, st.floats(0, 1), st.floats(0, 1))
 def test_snapshot_and_tail_are_the_whole_log(
     chosen: list[tuple[str, str, int, int]], share: float, share_of_rest: float

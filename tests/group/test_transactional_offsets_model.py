@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,8 @@ from sparklog.records.markers import read_marker
 from sparklog.records.records import Record, iterate_records
 from support.groups.transactions import HELD, TransactionalWorld, fetch, orders
 from support.runs.seeds import examples
+
+pytestmark = pytest.mark.slow
 
 LATER_MS = 8 * 86_400_000
 Key = tuple[str, int]

@@ -33,6 +33,7 @@ def run(topics, topic, later_ms=0):
     return outcome
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_after_its_first_group_brings_back_nothing_that_an_earlier_tombstone_deleted(
     topics, monkeypatch
 ):
@@ -61,6 +62,7 @@ def test_a_run_that_dies_after_its_first_group_brings_back_nothing_that_an_earli
     assert rows_of(consume(topics.bootstrap, topic)) == [(b"other", LARGE.encode())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["task", pytest.param("shuffle", marks=pytest.mark.spark)])
 def test_what_lies_below_the_log_start_deletes_nothing(request, topics, way):
     topic = topics.create(**VERSIONED | {"cleanup_policy": "compact,delete"})

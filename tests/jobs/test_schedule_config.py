@@ -77,6 +77,7 @@ def test_the_file_in_conf_is_what_the_keys_and_jobs_say():
     assert CONF.read_text() == jobs_toml(), "python -m sparklog.jobs.config_doc > conf/jobs.toml"
 
 
+@pytest.mark.slow
 def test_without_the_extra_the_generator_names_it(tmp_path):
     (tmp_path / "delta.py").write_text("raise ModuleNotFoundError('No module named delta', name='delta')")
     done = subprocess.run(

@@ -21,6 +21,7 @@ def fill(topics: Topics, topic: str, partition: int, count: int, size: int = 10)
     topics.fill(topic, count, partition=partition, batches=10, value=[bytes(size)] * count, timestamp=times)
 
 
+@pytest.mark.slow
 def test_each_partition_has_its_own_first_record_however_much_comes_after_it(
     topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -35,6 +36,7 @@ def test_each_partition_has_its_own_first_record_however_much_comes_after_it(
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_a_range_without_records_has_none_and_one_that_was_deleted_begins_later(topics: Topics) -> None:
     topic = topics.create(2)
     own = {"transactional_id": f"{topic}-producer", "bootstrap_servers": topics.bootstrap}
@@ -49,6 +51,7 @@ def test_a_range_without_records_has_none_and_one_that_was_deleted_begins_later(
     assert found == {marker: None, deleted: FIRST_MS + 20}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_found_out_is_left_out_and_told(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

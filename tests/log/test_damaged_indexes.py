@@ -64,6 +64,7 @@ def check(log: Log) -> None:
     ]
 
 
+@pytest.mark.slow
 @given(bases, suffixes, st.booleans(), st.binary(min_size=1, max_size=40))
 def test_garbage_behind_an_index_or_in_its_place_costs_nothing(
     base: int, suffix: str, behind: bool, garbage: bytes
@@ -78,6 +79,7 @@ def test_garbage_behind_an_index_or_in_its_place_costs_nothing(
     log.close()
 
 
+@pytest.mark.slow
 @given(bases, st.sets(suffixes, min_size=1), st.booleans(), st.data())
 def test_indexes_may_be_cut_anywhere(base: int, which: set[str], whole: bool, data: st.DataObject) -> None:
     """whole: cut before an entry, so that the rest is an index of fewer batches"""
@@ -109,6 +111,7 @@ def test_timestamps_need_not_grow_for_an_index_to_be_taken_as_it_is(caplog: pyte
     assert "building them again" not in caplog.text
 
 
+@pytest.mark.slow
 @given(bases, suffixes, st.data())
 def test_readers_of_the_folder_do_without_an_index_that_makes_no_sense(
     base: int, suffix: str, data: st.DataObject

@@ -15,6 +15,8 @@ from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
 from support.logs.managers import ORDERS, fill, start
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def fs() -> MemoryFs:

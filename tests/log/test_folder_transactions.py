@@ -18,6 +18,8 @@ from support import GOLDEN
 from support.logs.builders import file_content, rewrite
 from support.logs.transactional_folder import PLAIN, TransactionalFolder
 
+pytestmark = pytest.mark.slow
+
 FOLDER = "/logs/orders-0"
 
 producers = st.integers(1, 4)

@@ -23,6 +23,8 @@ from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, check_indexes, offsets_in, read_all, topic_config
 from support.logs.managers import fill, start
 
+pytestmark = pytest.mark.slow
+
 T0 = TopicPartition("t", 0)
 MIN_FREE = 1_000_000
 

@@ -39,6 +39,7 @@ def test_the_last_position_below_one_is_found(gaps: list[tuple[int, int]], befor
     assert offset_index(pairs).last_position(before) == max((at for _, at in pairs if at < before), default=0)
 
 
+@pytest.mark.slow
 @given(steps, st.integers(BASE, BASE + 2100))
 def test_truncation_drops_the_offsets_from_one_on(gaps: list[tuple[int, int]], offset: int) -> None:
     index = offset_index(pairs_of(gaps))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,7 @@ def located(segment: ReadSegment, *arguments: int, min_one_batch: bool) -> Batch
         return str(error)
 
 
+@pytest.mark.slow
 @given(segments(), st.integers(0, 30), limits, st.integers(1, 30), st.booleans())
 @settings(max_examples=examples(200))
 def test_one_piece_tells_what_a_walk_tells(

@@ -318,6 +318,7 @@ def _shared_log() -> Log:
 
 
 class TestTimestamps:
+    @pytest.mark.slow
     @given(
         lags=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=3), min_size=1, max_size=25),
         asked=st.integers(-5, 60),
@@ -573,6 +574,7 @@ class TestTheEnd:
         assert open_files(str(tmp_path)) == []
         assert len(log.segments) == 3
 
+    @pytest.mark.slow
     def test_many_segments_keep_little_in_memory(self, fs: MemoryFs) -> None:
         log = open_log(fs, config=topic_config(internal_segment_bytes=100, index_interval_bytes=0))
         for _ in range(1500):

@@ -16,6 +16,8 @@ from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, file_content, offsets_in, read_all, topic_config
 from support.logs.managers import ORDERS, crash, fill, start
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def fs() -> MemoryFs:

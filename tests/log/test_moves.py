@@ -32,6 +32,8 @@ from support.logs.builders import START_MS, batch, check_indexes, file_content, 
 from support.logs.managers import ORDERS, crash, fill, start
 from support.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 NAME = ORDERS[0]
 ABORT = EndTransactionMarker(is_commit=False, coordinator_epoch=0)
 

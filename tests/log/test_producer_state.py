@@ -292,5 +292,5 @@ class ProducersOfALog(RuleBasedStateMachine):
         assert found == self.written[len(self.written) - len(found) :]
 
 
-TestProducersOfALog = pytest.mark.soak(ProducersOfALog.TestCase)
+TestProducersOfALog = pytest.mark.slow(pytest.mark.soak(ProducersOfALog.TestCase))
 TestProducersOfALog.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)

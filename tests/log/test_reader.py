@@ -84,6 +84,7 @@ class TestKafkasFolders:
 
 
 class TestPlanning:
+    @pytest.mark.slow
     @given(batches=st.integers(1, 40), pieces=st.integers(1, 30), data=st.data())
     def test_pieces_cover_each_offset_once_between_batches(
         self, batches: int, pieces: int, data: st.DataObject
@@ -135,6 +136,7 @@ class TestPlanning:
         fs.open(f"{FOLDER}/{log.segments[-1].base_offset:020d}.log").append(tail)
         assert LogReader(fs, FOLDER).end_offset() == 90
 
+    @pytest.mark.slow
     @given(asked=st.integers(-5, 35), lags=st.lists(st.integers(0, 9), min_size=1, max_size=30))
     def test_the_first_record_that_is_late_enough_is_found(self, asked: int, lags: list[int]) -> None:
         fs = MemoryFs()
@@ -287,6 +289,7 @@ class TestWhileOthersWrite:
         log.close()
 
 
+@pytest.mark.slow
 def test_a_reader_loads_no_more_than_it_needs() -> None:
     """Spark's workers fork for every task."""
     unwanted = ["numba", "pyarrow", "grpc", "asyncio", "pyspark"]

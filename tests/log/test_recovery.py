@@ -254,6 +254,7 @@ class TestCleanStop:
         log.append(batch(), leader_epoch=3)
         check_indexes(log)
 
+    @pytest.mark.slow
     def test_kafkas_own_folders_open(self, golden: Iterator[str], tmp_path_factory: pytest.TempPathFactory) -> None:
         for clean in (True, False):
             target = tmp_path_factory.mktemp("logs")

@@ -26,6 +26,8 @@ from support.logs.builders import START_MS, batch, check_indexes, read_all, topi
 from support.logs.replacements import FOLDER, cleaned, content_of, even, records_in, stage
 from support.runs.seeds import seeds
 
+pytestmark = pytest.mark.slow
+
 NAME = TopicPartition("orders", 0)
 CONFIG = topic_config(file_delete_delay_ms=0)
 OLD = list(range(48))

@@ -25,6 +25,8 @@ from support.logs.replacements import FOLDER, clean, cleaned, content_of, even, 
 from support.patience import PATIENCE_S
 from support.runs.seeds import SEED, seeds
 
+pytestmark = pytest.mark.slow
+
 OLD = list(range(48))
 Found = TypeVar("Found")
 

@@ -291,5 +291,5 @@ def content(fs: Fs, path: str) -> bytes:
     return file_content(fs, path) if fs.exists(path) else b""
 
 
-TestTransactionsOfALog = pytest.mark.soak(TransactionsOfALog.TestCase)
+TestTransactionsOfALog = pytest.mark.slow(pytest.mark.soak(TransactionsOfALog.TestCase))
 TestTransactionsOfALog.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)

@@ -27,6 +27,8 @@ from support.logs.replacements import FOLDER, content_of, emptied, marked, stage
 from support.logs.transactions import ABORT, COMMIT, end, read_committed, write
 from support.runs.seeds import seeds
 
+pytestmark = pytest.mark.slow
+
 NAME = TopicPartition("orders", 0)
 CONFIG = topic_config(internal_segment_bytes=600, file_delete_delay_ms=0)
 

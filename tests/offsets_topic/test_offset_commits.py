@@ -19,6 +19,8 @@ from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import decode
 from support.runs.seeds import examples
 
+pytestmark = pytest.mark.slow
+
 LOG = "__consumer_offsets-0/00000000000000000000.log"
 LZ4_ID, NONE_ID = "Xyg-rCByQe2gszROUqVrgg", "2Cg-9hYhRRS9iMTaYmRJpA"
 texts = st.text(max_size=12)

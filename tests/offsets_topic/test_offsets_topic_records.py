@@ -37,6 +37,8 @@ from sparklog.records.records import Record, iterate_records, write_records
 from sparklog.testing import SimClock
 from support.groups.coordinator import SimTopics
 
+pytestmark = pytest.mark.slow
+
 LOG = "__consumer_offsets-0/00000000000000000000.log"
 texts = st.text(max_size=20)
 small = st.integers(-1, 2**31 - 1)

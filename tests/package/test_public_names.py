@@ -48,6 +48,7 @@ def test_listing_names_loads_nothing():
     assert loaded_by(imports) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["client.Admin", "client.Maintenance", "client.aio.AsyncAdmin"])
 def test_who_manages_topics_needs_neither_arrow_nor_compiled_kernels(name):
     assert loaded_by(f"import sparklog; sparklog.{name}") == {"grpc"}

@@ -67,6 +67,7 @@ def log_of(history: list[Step], codec: Codec = Codec.NONE) -> tuple[bytes, list[
     return bytes(data), aborted, sorted(kept + [each for mine in begun.values() for each in mine])
 
 
+@pytest.mark.slow
 @given(steps, st.sampled_from([Codec.NONE, Codec.LZ4]), st.randoms(use_true_random=False))
 def test_counts_agree_with_a_reader_of_single_records(history, codec, random):
     data, aborted, kept = log_of(history, codec)
@@ -78,6 +79,7 @@ def test_counts_agree_with_a_reader_of_single_records(history, codec, random):
     assert [offset for group in groups for offset in group] == kept
 
 
+@pytest.mark.slow
 @given(steps, st.integers(0, 40), st.integers(0, 40))
 def test_the_transactions_within_a_range_are_enough_for_it(history, offset_from, size):
     data, aborted, kept = log_of(history)
@@ -102,6 +104,7 @@ def test_only_transactional_batches_are_skipped(is_transactional):
     assert arrow.decode(batch, aborted=AbortedRanges([(5, 0, 9)])).num_rows == (not is_transactional)
 
 
+@pytest.mark.slow
 @given(steps)
 def test_markers_of_aborts_are_told(history):
     data, aborted, _ = log_of(history)

@@ -24,6 +24,7 @@ from support.record_values import batch_of, records
 THREE = [Record(offset=offset, timestamp_ms=1000 + offset, value=b"v%d" % offset) for offset in range(3)]
 
 
+@pytest.mark.slow
 @given(records())
 def test_header_says_what_the_records_are(values: list[Record]) -> None:
     header = check_batch(write_records(values, codec=Codec.ZSTD, producer_id=7, producer_epoch=3, leader_epoch=5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
@@ -13,6 +14,8 @@ from sparklog.records.counting import count_records
 from sparklog.records.markers import EndTransactionMarker, write_marker
 from sparklog.records.records import Record, write_records
 from support.runs.seeds import examples
+
+pytestmark = pytest.mark.slow
 
 
 @st.composite

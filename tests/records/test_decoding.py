@@ -17,6 +17,8 @@ from sparklog.records.batch import Codec, TimestampType, assign, read_header, se
 from sparklog.records.records import Record, read_records, write_records
 from support.record_values import MAX_LONG, batch_of, framed, records, to_rows
 
+pytestmark = pytest.mark.slow
+
 SUBSETS = [
     (),
     ("offset",),

@@ -17,6 +17,8 @@ from sparklog.records.batch import Codec, TimestampType, check_batch, check_prod
 from sparklog.records.records import Record, read_records, write_records
 from support.record_values import MAX_INT, records, to_rows
 
+pytestmark = pytest.mark.slow
+
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 

@@ -229,6 +229,7 @@ def fuzz(seed: int, rounds: int, guarded: GuardedNumpy, place: Callable[[bytes],
     assert 0 < accepted < rounds  # both ways are tried
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", seeds(1, soak=20))
 def test_readers_agree_on_mutated_records(
@@ -253,6 +254,7 @@ def test_several_mutated_batches_at_once_stay_in_bounds(
             assert None in expected
 
 
+@pytest.mark.slow
 def test_random_bytes_stay_in_bounds(guarded: GuardedNumpy, at_the_edge: Callable[[bytes], memoryview]) -> None:
     rng = random.Random(4)
     for _ in range(300):
@@ -372,6 +374,7 @@ def test_a_bomb_of_headers_costs_what_is_stated() -> None:
         assert peak_of(lambda data=data: decode_with(data, limit)) < 5 * limit
 
 
+@pytest.mark.slow
 def test_many_bombs_cost_no_more_than_one() -> None:
     limit = 8 * MIB
     for size in (limit - 100, limit // 2 - 100, limit // 3):

@@ -49,6 +49,7 @@ def test_hashes_are_those_of_siphash(size: int, expected: str) -> None:
         assert hashes[0].tobytes().hex() == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(rows, rows, st.booleans())
 def test_the_newest_record_of_each_key_survives(

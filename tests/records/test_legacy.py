@@ -121,6 +121,7 @@ messages = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(values=messages, magic=st.sampled_from([0, 1]), codec=st.sampled_from([Codec.NONE, Codec.GZIP]))
 def test_batches_of_kafka_python_are_read(values: Any, magic: int, codec: Codec) -> None:
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=int(codec), batch_size=1 << 30)
@@ -172,6 +173,7 @@ def test_converted_batches_hold_the_same_records(codec: Codec) -> None:
     assert to_v2(converted) == converted
 
 
+@pytest.mark.slow
 def test_a_message_that_is_cut_off_is_dropped() -> None:
     data, records = mixed()
     for size in range(len(data)):

@@ -23,6 +23,7 @@ def joined(batches: Iterator[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(batches, arrow.schema())
 
 
+@pytest.mark.slow
 @given(records(max_size=20), st.sampled_from(Codec), st.integers(0, 2000))
 def test_batches_are_byte_for_byte_those_of_the_kernels(values: list[Record], codec: Codec, most: int) -> None:
     rows = pa.Table.from_batches([to_rows(values)])
@@ -49,6 +50,7 @@ def test_a_header_without_a_key_is_refused() -> None:
         plain.encode_all(rows, codec=Codec.NONE, default_timestamp_ms=0, max_batch_bytes=1000)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(records(), st.sampled_from(Codec)), max_size=3), st.integers(0, 2**50), st.integers(0, 50))
 def test_columns_are_those_of_the_kernels(
     batches: list[tuple[list[Record], Codec]], offset_from: int, cut: int

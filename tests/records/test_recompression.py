@@ -51,6 +51,7 @@ records = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(
     before=st.sampled_from(Codec),
     after=st.sampled_from(TYPES),
@@ -122,6 +123,7 @@ def bomb(codec: Codec, size: int) -> bytearray:
     return sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
 @pytest.mark.parametrize("after", TYPES)
 def test_a_bomb_takes_no_more_than_the_limit(codec: Codec, after: str) -> None:

@@ -12,6 +12,8 @@ from sparklog.records.batch import Codec, TimestampType, check_batch
 from sparklog.records.records import Record, read_records, write_records
 from support.record_values import MAX_INT, batch_of, framed, records
 
+pytestmark = pytest.mark.slow
+
 
 @given(values=records(), codec=st.sampled_from(Codec))
 def test_records_come_back(values: list[Record], codec: Codec) -> None:

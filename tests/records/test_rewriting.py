@@ -113,6 +113,7 @@ def kept_plainly(case: Case, batch: bytes) -> tuple[BatchHeader, list[Record]] |
     return changed, values
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(cases())
 def test_the_output_has_the_records_that_a_plain_reader_keeps(case: Case) -> None:

@@ -17,6 +17,8 @@ from sparklog.testing.memory_fs import MemoryFs
 from support.replicas.replicating_brokers import World, run
 from support.runs.seeds import seeds
 
+pytestmark = pytest.mark.slow
+
 BROKERS = (1, 2, 3)
 
 

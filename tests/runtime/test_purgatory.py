@@ -77,6 +77,7 @@ async def test_release_ends_all_waits_and_lets_none_begin() -> None:
     assert await purgatory.wait(["a"], lambda: None, LONG_MS) is None
 
 
+@pytest.mark.slow
 async def test_another_thread_may_ask_how_many_wait_while_some_come_and_go() -> None:
     purgatory: Purgatory[int] = Purgatory()
     stopping = threading.Event()

@@ -20,6 +20,8 @@ from sparklog.schemas.avro_decoding import AvroDecoder
 from support.runs.seeds import examples
 from support.schemas.avro import Sample, decoded, evolved, read_by_fastavro, run, samples, written
 
+pytestmark = pytest.mark.slow
+
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 # Faults of bytes that fastavro accepts or does not survive.

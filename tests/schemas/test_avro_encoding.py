@@ -23,6 +23,8 @@ from sparklog.schemas.encoding import BadRow
 from support.runs.seeds import examples
 from support.schemas.avro import Sample, decoded, read_by_fastavro, samples, written
 
+pytestmark = pytest.mark.slow
+
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 

@@ -34,6 +34,8 @@ from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.schemas.schema_cache import MOST_UNKNOWN
 from support.schemas.registry import FakeRegistry, schema_registry
 
+pytestmark = pytest.mark.slow
+
 ORDER_1 = {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "id", "type": "int"}]}
 ORDER_2 = {
     **ORDER_1,

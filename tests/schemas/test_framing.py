@@ -7,11 +7,14 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas.framing import HEADERS, NO_FRAME, NULL, SchemaId, frame_of, unframe, with_headers
+
+pytestmark = pytest.mark.slow
 
 GUID = UUID("01234567-89ab-cdef-0123-456789abcdef")
 VALUE = HEADERS["value"]

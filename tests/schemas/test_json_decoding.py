@@ -76,6 +76,7 @@ def shown(row: Any) -> Any:
     }
 
 
+@pytest.mark.slow
 @given(st.lists(st.none() | ROWS, max_size=6), st.sampled_from([None, 2]), st.booleans())
 def test_objects_are_what_python_reads(rows: list[Any], indent: int | None, ascii_only: bool) -> None:
     texts = [None if row is None else json.dumps(row, indent=indent, ensure_ascii=ascii_only) for row in rows]
@@ -84,6 +85,7 @@ def test_objects_are_what_python_reads(rows: list[Any], indent: int | None, asci
     assert values == [row if row is None else shown(row) for row in rows]
 
 
+@pytest.mark.slow
 @given(st.lists(ANYTHING.map(json.dumps) | st.binary(max_size=9) | ROWS.map(json.dumps), max_size=5), st.data())
 def test_any_bytes_are_malformed_or_an_object(rows: list[Any], data: st.DataObject) -> None:
     bodies = [row.encode() if isinstance(row, str) else row for row in rows]

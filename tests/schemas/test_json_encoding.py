@@ -19,6 +19,8 @@ from sparklog.schemas.formats import JsonFormat
 from sparklog.schemas.json_encoding import json_encoder
 from support.runs.seeds import examples
 
+pytestmark = pytest.mark.slow
+
 MOMENTS = st.datetimes(datetime.datetime(1600, 1, 1), datetime.datetime(2200, 1, 1))
 LEAVES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.bool_(), st.booleans()),

@@ -29,6 +29,8 @@ from support.schemas.protobuf import (
     without,
 )
 
+pytestmark = pytest.mark.slow
+
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 SYNTAX = st.sampled_from(["proto3", "proto3", "proto2"])
 OPTIONS = st.builds(

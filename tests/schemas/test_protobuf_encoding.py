@@ -20,6 +20,8 @@ from sparklog.schemas.protobuf_encoding import protobuf_encoder
 from support.runs.seeds import examples
 from support.schemas.protobuf import FieldProto, Of, Schema, file_of, filled, schema, schemas, shown, type_names
 
+pytestmark = pytest.mark.slow
+
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 OPTIONS = st.builds(
     ProtobufReadOptions,

@@ -29,6 +29,8 @@ from sparklog.schemas.registry_options import RegistryOptions
 from support.schemas.protobuf import classes, compiled, tagged, varint
 from support.schemas.registry import FakeRegistry, schema_registry
 
+pytestmark = pytest.mark.slow
+
 ORDER_1 = """
 syntax = "proto3"; package shop;
 message Customer { string name = 1; }

@@ -128,6 +128,7 @@ def test_credentials(registry: FakeRegistry, options: dict[str, str], header: st
     assert not any(secret in shown for secret in options.values())
 
 
+@pytest.mark.slow
 def test_tls_with_an_own_authority_and_a_client_certificate(tmp_path: Path) -> None:
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

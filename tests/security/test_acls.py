@@ -165,6 +165,7 @@ def model(acls: list[AclBinding], rules: AclRules, subject: Subject, action: Act
     return not covering and rules.allow_everyone_if_no_acl_found
 
 
+@pytest.mark.slow
 @given(st.lists(bindings, max_size=6), st.booleans(), subjects, st.sampled_from(SOME[1:]))
 def test_decisions_are_those_of_the_model(
     given_acls: list[AclBinding], allows_everyone: bool, subject: Subject, operation: AclOperation
@@ -176,6 +177,7 @@ def test_decisions_are_those_of_the_model(
         assert acls.is_allowed(subject, action) is model(given_acls, rules, subject, action), action
 
 
+@pytest.mark.slow
 @given(st.lists(bindings, max_size=6), st.booleans(), subjects, st.sampled_from(SOME[1:]))
 def test_what_is_allowed_somewhere_is_allowed_for_some_name(
     given_acls: list[AclBinding], allows_everyone: bool, subject: Subject, operation: AclOperation

@@ -12,6 +12,8 @@ from sparklog.base.errors import InvalidRequest, ThrottlingQuotaExceeded, Unsupp
 from sparklog.base.quotas import ClientQuota, QuotaChange, QuotaFilter, QuotaMatch, entity, select
 from sparklog.security.quotas import SWEEP_AT, ClientQuotas, QuotaWindows, TokenBucket
 
+pytestmark = pytest.mark.slow
+
 PRECEDENCE: list[dict[str, str | None]] = [
     {"user": "alice", "client-id": "etl"},
     {"user": "alice", "client-id": None},

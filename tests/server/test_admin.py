@@ -288,6 +288,7 @@ def test_topics_stay_where_deletion_is_disabled(connect) -> None:
         assert listed(client) == {"t": 1}
 
 
+@pytest.mark.slow
 def test_a_call_without_deadline_is_refused_by_a_broker_that_is_gone(connect) -> None:
     with start_broker() as broker:
         client = connect(broker)

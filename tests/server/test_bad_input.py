@@ -224,6 +224,7 @@ def reseal(batch: bytearray) -> bytearray:
     return batch
 
 
+@pytest.mark.slow
 def test_a_request_over_the_limit_is_refused_by_its_size(client, topic: str) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         client.produce(topic, bytes(21 * MEBIBYTE))
@@ -231,6 +232,7 @@ def test_a_request_over_the_limit_is_refused_by_its_size(client, topic: str) -> 
     assert client.end_offset(topic) == 0
 
 
+@pytest.mark.slow
 def test_grpc_takes_no_request_that_would_hold_up_others_for_long(connect, batch) -> None:
     with start_broker(message_max_bytes=64 * MEBIBYTE) as broker:
         client = connect(broker)
@@ -248,6 +250,7 @@ def test_bytes_that_are_no_protobuf_are_refused(client) -> None:
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.slow
 def test_a_storm_of_claims_costs_no_memory_and_others_go_on(client, connect, broker, topic: str, batch) -> None:
     other, stop = connect(broker), threading.Event()
     failures: list[str] = []

@@ -17,6 +17,8 @@ from sparklog.v1.groups_pb2_grpc import GroupsStub
 from support.names import unique
 from support.patience import wait_until
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 4
 
 

@@ -19,6 +19,8 @@ from sparklog.testing import RunningBroker, RunningCluster, start_broker, start_
 from support.metrics import Scrape
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 TOPIC, GROUP, PARTITIONS = "t", "g", 6
 LAG, OFFSET = "sparklog_consumergroup_lag", "sparklog_consumergroup_current_offset"
 AGE = "sparklog_consumergroup_lag_seconds"

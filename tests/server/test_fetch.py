@@ -210,6 +210,7 @@ def test_a_busy_partition_does_not_starve_the_others_of_a_subscription(client, t
     call.cancel()
 
 
+@pytest.mark.slow
 def test_a_slow_subscriber_is_read_for_slowly(client, connect, broker, topic: str, batch) -> None:
     for _ in range(40):
         client.produce(topic, batch([b"x" * 1_000_000]))
@@ -283,6 +284,7 @@ def test_a_fetch_of_nothing_is_answered(client) -> None:
         client.log.Fetch(log_pb2.FetchRequest(max_wait_ms=-10))
 
 
+@pytest.mark.slow
 def test_a_subscription_to_nothing_is_refused(client) -> None:
     """It would neither end nor wait, and so block the broker's event loop."""
     with pytest.raises(grpc.RpcError, match="a subscription to no partitions") as refused:

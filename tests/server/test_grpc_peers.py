@@ -124,6 +124,7 @@ async def updated(_: Any) -> UpdateMetadataResponse:
     return UpdateMetadataResponse()
 
 
+@pytest.mark.slow
 async def test_others_have_their_turn_while_brokers_tell_each_other_of_many_partitions(
     callee: Callee, peers: GrpcPeers
 ) -> None:

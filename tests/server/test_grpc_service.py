@@ -80,6 +80,7 @@ def damaged_requests(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=60) | damaged_requests())
 @settings(max_examples=300)
 def test_bytes_are_the_request_that_protobuf_reads_or_refused_where_it_refuses(data: bytes) -> None:
@@ -92,6 +93,7 @@ def test_bytes_are_the_request_that_protobuf_reads_or_refused_where_it_refuses(d
         assert parse(log_pb2.ProduceRequest, data) == expected
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=60) | damaged_requests())
 @settings(max_examples=300)
 def test_bytes_that_protobuf_reads_are_counted(data: bytes) -> None:
@@ -108,6 +110,7 @@ def test_bytes_that_protobuf_reads_are_counted(data: bytes) -> None:
         assert 0 <= counted <= len(data)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=60) | damaged_requests())
 @settings(max_examples=300)
 def test_any_bytes_are_counted_or_refused(data: bytes) -> None:

@@ -76,6 +76,7 @@ def test_a_client_without_tls_gets_nothing(broker: RunningBroker) -> None:
         admin.list_topics()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trusted", "own"), [("ca.pem", ""), ("other.pem", "client.pem")])
 def test_neither_side_talks_to_a_stranger(broker: RunningBroker, keys: Path, trusted: str, own: str) -> None:
     refused = options(broker, keys, trusted=trusted, own=own, timeout_ms=300)

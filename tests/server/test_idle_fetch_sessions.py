@@ -15,6 +15,8 @@ from support.brokers.most_calls import fewest_calls
 from support.kafka.connection import Wire
 from support.kafka.topic import MEBIBYTE, Topic, make_batch, values_in
 
+pytestmark = pytest.mark.slow
+
 FETCH, DELETE_RECORDS = 1, 21
 MANY = 400
 MOST_CALLS = 600

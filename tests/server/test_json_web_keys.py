@@ -127,6 +127,7 @@ async def test_a_silent_server_delays_those_who_ask_for_a_limited_time(
     assert "no answer in 0.1 s; no token is accepted until then" in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_server_that_comes_later_is_asked_again(
     server: Answers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

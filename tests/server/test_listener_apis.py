@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import sparklog.server
 
 SERVER = Path(sparklog.server.__file__).parent
@@ -28,6 +30,7 @@ def uses(attribute: str) -> Iterator[str]:
                 yield f"{path.relative_to(SERVER)}"
 
 
+@pytest.mark.slow
 def test_listeners_do_not_look_into_the_broker() -> None:
     assert {attribute: set(uses(attribute)) for attribute in REFUSED} == {
         attribute: set(allowed) for attribute, allowed in REFUSED.items()

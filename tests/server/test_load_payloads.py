@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 TWO_AT_ONCE = """
 import asyncio, sys
 from sparklog.server.grpc.load_payloads import load_payloads
@@ -19,5 +21,6 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_who_comes_while_the_module_is_imported_gets_all_of_it() -> None:
     subprocess.run([sys.executable, "-c", TWO_AT_ONCE], check=True)

@@ -21,6 +21,8 @@ from support.metrics import Scrape, series_of
 from support.names import unique
 from support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 HOUR_MS = 3_600_000
 
 

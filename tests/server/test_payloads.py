@@ -50,6 +50,7 @@ RECORDS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(RECORDS, st.sampled_from([0, 1, 2, 3, 4]))
 @settings(max_examples=50, deadline=None)
 def test_records_come_back_as_they_went(records: list[records_pb2.Record], codec: int) -> None:
@@ -71,6 +72,7 @@ def test_only_records_from_the_offset_on_are_decoded() -> None:
         assert reader.read_all()["offset"].to_pylist() == [1, 2]
 
 
+@pytest.mark.slow
 @given(st.lists(st.none() | st.binary(max_size=12), min_size=1, max_size=60), st.integers(1, 7), st.booleans())
 @settings(max_examples=50, deadline=None)
 def test_rows_are_split_by_key_in_their_order(keys: list[bytes | None], partitions: int, chunked: bool) -> None:

@@ -8,6 +8,8 @@ import pytest
 from sparklog.base.murmur2 import partition_for_key
 from sparklog.v1 import admin_pb2, log_pb2, records_pb2
 
+pytestmark = pytest.mark.slow
+
 
 def arrow_ipc(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()

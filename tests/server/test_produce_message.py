@@ -56,6 +56,7 @@ def requests(draw: st.DrawFn) -> bytes:
     return bytes(written)
 
 
+@pytest.mark.slow
 @given(requests())
 def test_a_request_without_its_payloads_says_what_it_said_with_them(data: bytes) -> None:
     expected, found = log_pb2.ProduceRequest.FromString(data), parse_produce(data)
@@ -88,6 +89,7 @@ def test_a_payload_is_in_the_bytes_of_its_request() -> None:
     assert found.request.ByteSize() < 100
 
 
+@pytest.mark.slow
 @given(requests(), st.data())
 def test_a_request_that_is_cut_off_is_refused_or_says_what_it_would_with_its_payloads(
     data: bytes, choose: st.DataObject

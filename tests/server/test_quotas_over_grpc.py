@@ -16,6 +16,8 @@ from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 from support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 BYTES, RECORDS = log_pb2.BATCHES, log_pb2.RECORDS
 SetQuotas = Callable[..., None]
 

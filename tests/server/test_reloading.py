@@ -22,6 +22,8 @@ from support.kafka.connection import Wire
 from support.patience import PATIENCE_S, wait_until
 from support.processes.broker import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 
 

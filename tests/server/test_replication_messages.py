@@ -44,6 +44,8 @@ from sparklog.replica.messages import (
 from sparklog.server.grpc.replication_calls import CALLS
 from sparklog.v1 import replication_pb2
 
+pytestmark = pytest.mark.slow
+
 int32 = st.integers(-1, 2**31 - 1)
 int64 = st.integers(-1, 2**63 - 1)
 texts = st.text(max_size=8)

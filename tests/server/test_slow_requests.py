@@ -119,6 +119,7 @@ def test_a_line_names_the_request_the_client_and_the_stages(
     )
 
 
+@pytest.mark.slow
 def test_a_long_poll_is_not_slow(
     broker: RunningBroker, clock: Clock, connect, batch, caplog: pytest.LogCaptureFixture
 ) -> None:

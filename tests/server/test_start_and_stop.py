@@ -16,6 +16,8 @@ from sparklog.v1 import admin_pb2, log_pb2
 from support.patience import PATIENCE_S, wait_until
 from support.processes.ports import reserve_port
 
+pytestmark = pytest.mark.slow
+
 LONG_MS = 600_000
 
 

@@ -17,6 +17,8 @@ from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc, record
 from support.issuer import AUDIENCE, ISSUER, Issuer
 from support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_carol="carol-secret";'
 VALID_S = 4
 """Long enough for a first call on a busy machine."""

@@ -22,6 +22,8 @@ from support.names import unique
 from support.otlp import OtlpEndpoint, otlp_endpoint
 from support.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 

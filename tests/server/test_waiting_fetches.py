@@ -16,6 +16,8 @@ from support.kafka.connection import Wire
 from support.logs.builders import batch
 from support.patience import PATIENCE_MS, wait_until
 
+pytestmark = pytest.mark.slow
+
 PRODUCE, FETCH = 0, 1
 WAITING = 20
 MOST_CALLS_PER_FETCH = 400

@@ -18,6 +18,8 @@ from support.kafka.connection import Wire
 from support.logs.builders import batch, offsets_in
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 PRODUCE, FETCH = 0, 1
 PARTITIONS = 30
 PER_PARTITION = 20

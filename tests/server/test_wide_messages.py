@@ -34,6 +34,8 @@ from support.brokers.most_calls import MOST_CALLS, fewest_calls, most_calls
 from support.patience import wait_until
 from support.runs.seeds import SEED
 
+pytestmark = pytest.mark.slow
+
 BYTES = 15_000 if SEED is None else 300_000
 SERVICES = [LOG, GROUPS, ADMIN, MAINTENANCE, SINKS, TRANSACTIONS]
 METHODS = {

@@ -27,6 +27,8 @@ from support import GOLDEN
 from support.patience import PATIENCE_S, wait_until
 from support.spark_topics import Topics, make_reader, rows_of
 
+pytestmark = pytest.mark.slow
+
 NEVER_MS = 2**40
 
 

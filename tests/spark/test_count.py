@@ -23,6 +23,8 @@ from support.patience import PATIENCE_S
 from support.runs.seeds import examples
 from support.spark_topics import make_reader, rows_of
 
+pytestmark = pytest.mark.slow
+
 ISOLATION = st.sampled_from(["read_committed", "read_uncommitted"])
 
 

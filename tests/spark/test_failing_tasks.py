@@ -21,6 +21,8 @@ from sparklog.testing import start_broker
 from support.logs.transactional_folder import TransactionalFolder
 from support.spark_topics import Topics, make_reader, rows_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def damaged(tmp_path) -> TransactionalFolder:

@@ -11,6 +11,8 @@ import pytest
 from support.patience import PATIENCE_S
 from support.spark_topics import Topics
 
+pytestmark = pytest.mark.slow
+
 OF_4_1 = (
     "EqualNullSafe", "EqualTo", "Filter", "GreaterThan", "GreaterThanOrEqual", "In", "IsNotNull", "LessThan",
     "LessThanOrEqual", "StringStartsWith", "DataSourceStreamArrowWriter",

@@ -46,6 +46,7 @@ def log(broker: RunningBroker) -> LogDescription:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk_bytes", [100, 3000])
 def test_both_ways_give_the_same_batches(broker: RunningBroker, log: LogDescription, chunk_bytes: int) -> None:
     elsewhere = replace(log, folder=f"/elsewhere/{log.partition}")

@@ -28,6 +28,8 @@ from sparklog.spark.source.write import TopicStreamWriter, TopicWriter
 from sparklog.spark.spark_api import HAS_STREAM_WRITES
 from support.logs.transactional_folder import TransactionalFolder
 
+pytestmark = pytest.mark.slow
+
 READ = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "orders"}
 WRITE = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "orders"}
 ROWS = StructType([StructField("value", StringType())])

@@ -12,6 +12,7 @@ from support.issuer import AUDIENCE, Issuer
 from support.spark_topics import make_reader, rows_of
 
 
+@pytest.mark.slow
 def test_planning_and_fetching_both_speak_tls(tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -29,6 +30,7 @@ def test_planning_and_fetching_both_speak_tls(tmp_path):
             make_reader({**options, "kafkaConsumer.pollTimeoutMs": "200"}).partitions()
 
 
+@pytest.mark.slow
 def test_planning_and_fetching_both_show_a_token_from_a_file(tmp_path):
     issuer, token = Issuer(), tmp_path / "token"
     token.write_text(issuer.token())

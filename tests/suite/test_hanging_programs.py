@@ -8,6 +8,7 @@ from support.patience import PATIENCE_S
 from support.processes import output
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_ends_with_what_holds_its_output_open() -> None:
     """Nothing would come of reading on until the program's own child has ended, too."""
     with pytest.raises(AssertionError, match="does not end"):

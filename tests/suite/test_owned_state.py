@@ -36,5 +36,6 @@ def test_an_assignment_to_state_of_another_modules_class_is_found(code: str, fou
     assert sorted(target for _, target in foreign_assignments(code)) == found
 
 
+@pytest.mark.slow
 def test_the_lists_of_exceptions_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
     assert main() == 0, capsys.readouterr().err

@@ -12,9 +12,12 @@ import pytest
 KILLED = "coroutine .* was never awaited"
 
 
+FOLDER = str(Path(__file__).parent)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
+        if str(item.path).startswith(FOLDER):
             item.add_marker(pytest.mark.filterwarnings(f"ignore:{KILLED}:RuntimeWarning"))
 
 

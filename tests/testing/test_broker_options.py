@@ -13,6 +13,8 @@ from sparklog.base.topic_config import BROKER_DEFAULTS_OF_TOPICS, TopicConfig
 from sparklog.testing import BrokerOptions, start_broker, start_cluster
 from support.type_checker import errors_in
 
+pytestmark = pytest.mark.slow
+
 GIVEN = {tuple[str, ...]: str | tuple[str, ...]}
 """How a key of a type may be given, where that is not this type alone."""
 USES = """

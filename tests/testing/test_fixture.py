@@ -19,6 +19,8 @@ from sparklog.testing import RunningBroker, SimClock, start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc
 from support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def brokers_of(bootstrap: str) -> list[str]:
     with grpc.insecure_channel(bootstrap) as channel:

@@ -8,6 +8,8 @@ import pytest
 
 from sparklog.testing.scenario import Command, ScenarioError, duration_ms, perform, play, read_command
 
+pytestmark = pytest.mark.slow
+
 
 class Numbers:
     def __init__(self) -> None:

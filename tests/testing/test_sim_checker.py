@@ -25,6 +25,8 @@ from sparklog.testing.sim.checks.history import (
     UncleanElection,
 )
 
+pytestmark = pytest.mark.slow
+
 T = TopicPartition("t", 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
 from msgspec import structs
 
 from sparklog.base.ids import TopicPartition
@@ -15,6 +16,8 @@ from sparklog.cluster.store import ensure_path
 from sparklog.cluster.topics import TopicStore, encode_assignment, state_path
 from sparklog.log.epochs import EpochStart, LeaderEpochs
 from sparklog.testing.sim.store import ObservedTree, ReplicaEnd, first_missing_offset
+
+pytestmark = pytest.mark.slow
 
 
 def log(end: int, *starts: tuple[int, int], is_leading: bool = False) -> ReplicaEnd:

@@ -8,6 +8,8 @@ import pytest
 
 from sparklog.testing.sim.loop import SimDeadlock, SimLoop, SimProcess, SimRunaway
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_hour_takes_no_time_and_timers_come_in_their_order() -> None:
     loop, seen = SimLoop(), []

@@ -16,6 +16,8 @@ from sparklog.testing.sim.loop import SimLoop, SimProcess
 from sparklog.testing.sim.network import SimNetwork
 from sparklog.testing.sim.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 API = list_topics.API
 
 

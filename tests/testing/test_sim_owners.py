@@ -10,6 +10,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim.checks.history import Commit, History, OperationOutcome
 from sparklog.testing.sim.checks.owners import JOINS, LEAVES_FOR_A_WHILE, MemberAnswer, MemberRequest, check_owners
 
+pytestmark = pytest.mark.slow
+
 P0, P1 = TopicPartition("log", 0), TopicPartition("log", 1)
 
 

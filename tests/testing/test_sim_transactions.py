@@ -26,6 +26,8 @@ from sparklog.testing.sim.run import run
 from sparklog.testing.sim.seed import scenario_of
 from support.runs.seeds import seeds
 
+pytestmark = pytest.mark.slow
+
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 

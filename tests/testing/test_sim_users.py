@@ -20,6 +20,8 @@ from sparklog.v1 import log_pb2, records_pb2
 from sparklog.v1.log_pb2_grpc import LogStub
 from support.runs.seeds import seeds
 
+pytestmark = pytest.mark.slow
+
 Work = Callable[[SimCluster, SimUser], Awaitable[None]]
 
 

@@ -26,6 +26,8 @@ from support.runs.seeds import examples
 from support.transactions.coordinator import TIMEOUT_MS
 from support.transactions.sinks import SINK, Producer, SimPartitions, SimSinks, by_topic
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 TASKS = 2
 Draw = Callable[..., Any]

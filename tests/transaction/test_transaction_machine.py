@@ -646,6 +646,7 @@ def test_a_transaction_has_a_limited_number_of_partitions(it: SimCoordinator, mo
     it.add("t-4 t-5 t-6", me)
 
 
+@pytest.mark.slow
 def test_the_names_of_a_transaction_s_partitions_fit_into_a_record(it: SimCoordinator) -> None:
     me = producer(it.init())
     names = " ".join(f"{'x' * 240}{number}-0" for number in range(1_900))

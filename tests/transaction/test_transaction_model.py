@@ -39,6 +39,8 @@ from sparklog.transaction_topic.records import NO_PRODUCER_ID, TransactionRecord
 from support.runs.seeds import examples
 from support.transactions.coordinator import ID, TIMEOUT_MS, SimCoordinator
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 Request = InitProducerId | AddPartitions | EndTxn
 EXPECTED = (

@@ -51,6 +51,7 @@ records = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(records)
 def test_every_record_is_read_as_it_was_written(record: TransactionRecord) -> None:
     assert decode(*encode(record)) == record
@@ -160,6 +161,7 @@ def test_fields_of_our_own_are_not_in_the_text_that_kafka_s_tool_would_print() -
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_an_id_too_long_for_the_record_is_refused() -> None:
     with pytest.raises(InvalidRequest):
         encode(TransactionRecord(TransactionKey(transactional_id="x" * 32_768)))

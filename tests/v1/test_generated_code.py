@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from grpc_tools import protoc
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PROTO = ROOT / "proto" / "sparklog" / "v1"
 

@@ -23,6 +23,8 @@ from sparklog.client import Admin, Consumer, ListedOffset, Producer
 from sparklog.client.aio import AsyncAdmin
 from sparklog.testing import RunningBroker
 
+pytestmark = pytest.mark.slow
+
 ZERO = TopicPartition("t", 0)
 
 

@@ -47,6 +47,7 @@ def member(new_consumer: NewConsumer) -> Consumer:
     return consumer
 
 
+@pytest.mark.slow
 def test_groups_are_listed_once_all_that_was_committed_has_been_read(
     admin: Admin, monkeypatch: pytest.MonkeyPatch, sparklog_broker: RunningBroker
 ) -> None:

@@ -20,6 +20,8 @@ from sparklog.testing import start_broker
 from sparklog.testing.sim.clock import SimClock
 from sparklog.v1 import admin_pb2
 
+pytestmark = pytest.mark.slow
+
 NOW_MS = 10_000_000
 LIMIT_MS = 900_000
 A, B, C = (TopicPartition("t", number) for number in range(3))

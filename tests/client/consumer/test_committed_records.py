@@ -19,6 +19,8 @@ from support.logs.transactional_folder import TransactionalFolder
 from support.patience import PATIENCE_S
 from support.spark_topics import make_reader, rows_of
 
+pytestmark = pytest.mark.slow
+
 PARTITION = TopicPartition("t", 0)
 FOLDER = "/logs/t-0"
 

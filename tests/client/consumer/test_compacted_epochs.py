@@ -42,6 +42,7 @@ def read(reader: Consumer, count: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_all_that_is_left_is_read_from_one_fetch_to_the_next(broker: RunningBroker) -> None:
     with consumer(broker) as reader:
         reader.assign([T0])
@@ -49,6 +50,7 @@ def test_all_that_is_left_is_read_from_one_fetch_to_the_next(broker: RunningBrok
         assert read(reader, len(KEPT)) == KEPT
 
 
+@pytest.mark.slow
 def test_who_has_read_up_to_the_gap_goes_on_behind_it_after_a_restart(broker: RunningBroker) -> None:
     with consumer(broker) as reader:
         reader.assign([T0])

@@ -18,6 +18,8 @@ from sparklog.client.serializers import from_json, from_text
 from sparklog.testing import RunningBroker
 from support.patience import PATIENCE_MS, PATIENCE_S, until, wait_until
 
+pytestmark = pytest.mark.slow
+
 NewProducer = Callable[..., Producer]
 NewConsumer = Callable[..., Consumer]
 

@@ -15,6 +15,8 @@ from sparklog.testing import RunningBroker, start_broker
 from support.clients.group_members import Listener, poll_until, read, shares
 from support.patience import PATIENCE_MS
 
+pytestmark = pytest.mark.slow
+
 NewConsumer = Callable[..., Consumer]
 
 

@@ -73,6 +73,7 @@ def files(log: LogDescription) -> list[str]:
     return [path.name for path in Path(log.folder).iterdir() if ".checkpoint" in path.name]
 
 
+@pytest.mark.slow
 def test_a_slice_reads_the_same_through_the_broker_as_from_files(log: LogDescription, broker: RunningBroker) -> None:
     for offset in (0, 17, log.high_watermark - 1):
         ways = [
@@ -122,6 +123,7 @@ def test_a_call_that_breaks_off_leaves_nothing(log: LogDescription, maintenance:
     assert files(log) == [f"{log.high_watermark - 1:020d}-{0:010d}.checkpoint"]
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_starts_loads_the_snapshot_and_what_came_after_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -41,6 +41,8 @@ from sparklog.v1 import maintenance_pb2, maintenance_pb2_grpc
 from support.patience import PATIENCE_MS, PATIENCE_S
 from support.processes.broker import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 20
 VALUE = b"x" * 300
 NewTopic = Callable[..., str]

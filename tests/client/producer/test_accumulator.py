@@ -320,5 +320,5 @@ class Delivering(RuleBasedStateMachine):
         assert self.acknowledged == self.appended
 
 
-TestDelivering = pytest.mark.soak(Delivering.TestCase)
+TestDelivering = pytest.mark.slow(pytest.mark.soak(Delivering.TestCase))
 TestDelivering.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

@@ -31,6 +31,8 @@ from sparklog.client.serializers import to_json, to_long
 from sparklog.testing import RunningBroker, start_broker
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 NewProducer = Callable[..., Producer]
 ReadAll = Callable[[str], list[ConsumerRecord]]
 

@@ -23,6 +23,8 @@ from sparklog.records.arrow import HEADERS_TYPE, encode
 from sparklog.testing import RunningBroker
 from support.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 NewProducer = Callable[..., Producer]
 ReadAll = Callable[[str], list[ConsumerRecord]]
 

@@ -22,6 +22,8 @@ from sparklog.testing import RunningBroker, start_broker
 from support.names import unique
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 NewProducer = Callable[..., Producer]
 NewConsumer = Callable[..., Consumer]
 

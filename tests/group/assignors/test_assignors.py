@@ -77,6 +77,7 @@ def test_uniform_moves_only_the_partitions_of_a_member_that_leaves(names, partit
     }
 
 
+@pytest.mark.slow
 @given(names=st.sets(st.sampled_from("abcdefgh"), min_size=1, max_size=7), partition_counts=counts)
 def test_uniform_moves_partitions_only_to_a_member_that_joins(names, partition_counts):
     subscriptions = dict.fromkeys(names, frozenset(TOPICS))

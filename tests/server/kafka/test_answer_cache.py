@@ -34,6 +34,8 @@ from support.kafka.connection import Wire, message_frame
 from support.patience import wait_until
 from support.runs.seeds import examples
 
+pytestmark = pytest.mark.slow
+
 METADATA, FIND_COORDINATOR, API_VERSIONS, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER = 3, 10, 18, 32, 60
 APIS = {translation.api.key: translation.api for translation in TRANSLATIONS if translation.api.cached_by}
 COORDINATED = ("__consumer_offsets", "__transaction_state")

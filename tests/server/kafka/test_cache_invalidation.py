@@ -23,6 +23,8 @@ from support.kafka.connection import Wire
 from support.kafka.topic import CLUSTER, ask_metadata
 from support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 FIND_COORDINATOR, DESCRIBE_CONFIGS = 10, 32
 OFTEN = 3
 NewName = Callable[[], str]

@@ -16,6 +16,8 @@ from support.kafka.connection import Wire
 from support.kafka.topic import CLUSTER, PRODUCE, Topic, make_batch, values_in
 from support.patience import wait_until
 
+pytestmark = pytest.mark.slow
+
 DESCRIBE, ALTER, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 48, 49, 19, 20, 37
 WIRE = {"client-id": "wire"}
 """The client id of `Wire`."""

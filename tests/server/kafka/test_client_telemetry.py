@@ -28,6 +28,8 @@ from support.metrics import Scrape
 from support.names import unique
 from support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 MAX_BYTES = 10_000
 API_VERSIONS = 18
 HOUR, SHORT = "3600000", "100"

@@ -24,6 +24,8 @@ from support.kafka.topic import PRODUCE, Topic, values_in
 from support.names import unique
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 TYPES = {
     "uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD,
 }  # fmt: skip

@@ -22,6 +22,8 @@ from sparklog.testing import RunningBroker, start_broker
 from support.kafka.connection import Wire, request_frame
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 LONG_MS = 600_000
 MEBIBYTE = 1 << 20

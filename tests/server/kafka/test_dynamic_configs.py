@@ -22,6 +22,8 @@ from support.kafka.topic import Topic, ask_metadata, make_batch
 from support.names import unique
 from support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 BROKER, TOPIC = 4, 2
 INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CONFIGS = 44, 32

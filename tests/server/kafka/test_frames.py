@@ -152,6 +152,7 @@ async def feed_many(broker: RunningBroker, data: bytes, first: int) -> list[list
     return turns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [7, 100])
 def test_requests_of_many_connections_take_a_turn_s_time_together(
     first: int, kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,8 @@ from sparklog.testing import RunningBroker
 from support.brokers.most_calls import MOST_CALLS, most_calls
 from support.kafka.connection import Wire
 
+pytestmark = pytest.mark.slow
+
 METADATA, OFFSET_FETCH, DESCRIBE_GROUPS, API_VERSIONS, DESCRIBE_PRODUCERS, CONSUMER_GROUP_DESCRIBE = (
     3,
     9,

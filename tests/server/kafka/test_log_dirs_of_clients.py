@@ -58,6 +58,7 @@ def places(admin: KafkaAdminClient, topic: str) -> list[tuple[str, bool]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_replica_is_moved(broker: RunningBroker, python_admin: KafkaAdminClient, topic: str) -> None:
     [(home, _)] = places(python_admin, topic)
     [target] = {str(broker.data_dir / name) for name in ("disk1", "disk2")} - {home}

@@ -28,6 +28,8 @@ from support.brokers.most_calls import MOST_CALLS, most_calls
 from support.kafka.connection import Wire
 from support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 LIST_GROUPS, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS, DELETE_GROUPS = 16, 10, 19, 20, 42
 MANY = 20_000
 

@@ -25,6 +25,8 @@ from support.issuer import AUDIENCE, ISSUER, Issuer
 from support.kafka.connection import Wire
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 3, 17, 36
 INVALID_TOKEN = '{"status":"invalid_token"}'
 

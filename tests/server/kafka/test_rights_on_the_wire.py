@@ -425,6 +425,7 @@ def test_an_idempotent_producer_needs_write_on_some_topic_or_idempotent_write(au
             assert wire.send(22, 4, **fields).error_code == 0
 
 
+@pytest.mark.slow
 def test_what_may_be_described_is_listed_and_the_rest_left_out(authorizing: RunningBroker) -> None:
     with as_user(authorizing, "user") as wire:
         allow(authorizing, on(Op.DESCRIBE, TOPIC, T))
@@ -524,6 +525,7 @@ def test_a_missing_topic_is_created_by_whoever_may(authorizing: RunningBroker) -
     assert "made" in authorizing.node.broker.metadata
 
 
+@pytest.mark.slow
 def test_a_group_is_not_shown_with_topics_that_the_client_may_not_describe(authorizing: RunningBroker) -> None:
     rights = on(Op.DESCRIBE, GROUP, "known", Op.DESCRIBE, TOPIC, T)
     with as_user(authorizing, "user") as wire:

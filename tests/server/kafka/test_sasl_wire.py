@@ -214,6 +214,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", SCRAM_256])
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tokens=st.lists(HOSTILE, min_size=1, max_size=2))

@@ -134,6 +134,7 @@ def test_requests_for_the_offsets_of_one_group_are_merged() -> None:
     assert merged(*everything) == made(group("g", "0", {"a": [0, 1], "b": [2]}), group("g", "1", None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 8, 13])
 def test_topics_are_described_in_parts(
     kafka_broker: RunningBroker,
@@ -165,6 +166,7 @@ def test_topics_are_described_in_parts(
     }
 
 
+@pytest.mark.slow
 def test_others_have_their_turn_while_much_is_described(
     kafka_broker: RunningBroker, kafka_bootstrap: str, kafka_address: tuple[str, int], new_name: Callable[[], str]
 ) -> None:
@@ -230,6 +232,7 @@ def test_others_have_their_turn_while_a_long_request_is_served(
                 assert most.calls < MOST_CALLS, f"{name} {version}, {'/'.join(path)}: {most}"
 
 
+@pytest.mark.slow
 def test_few_large_requests_are_in_memory_at_once(
     kafka_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +268,7 @@ def test_more_than_a_broker_takes_at_once_closes_the_connection_and_says_why(
     assert f"the request names more than {MAX_ELEMENTS} things at once: ask in several requests" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "version"), [(PRODUCE, 8), (PRODUCE, 12), (FETCH, 4), (JOIN_GROUP, 9)])
 def test_of_what_is_served_as_one_less_is_taken(kafka_address: tuple[str, int], key: int, version: int) -> None:
     [path, *_] = sorted(arrays(key, version), key=len, reverse=True)

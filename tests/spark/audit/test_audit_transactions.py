@@ -28,6 +28,8 @@ from support.logs.faulty_replicas import flip, log_of, places
 from support.logs.transactions import end, write
 from support.transactions.markers import await_markers
 
+pytestmark = pytest.mark.slow
+
 Entries = list[AbortedTransaction]
 PRODUCERS = (1, 2, 3)
 FOLDER = "/logs/orders-0"

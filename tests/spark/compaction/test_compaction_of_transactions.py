@@ -20,6 +20,8 @@ from support.jobs.compactions import settings_of
 from support.logs.transactional_log import Row, TransactionalLog, committed, write_randomly
 from support.runs.seeds import examples
 
+pytestmark = pytest.mark.slow
+
 NOW_MS, RETENTION_MS = 1_800_000_000_000, 1_000
 
 

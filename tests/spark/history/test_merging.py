@@ -26,6 +26,8 @@ from sparklog.spark.spark_api import arrow_schema
 from support.jobs.archives import InProcess, archived_rows, named_files, parquet_files
 from support.runs.seeds import examples
 
+pytestmark = pytest.mark.slow
+
 DAY_MS = 86_400_000
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 SCHEMA = arrow_schema(table_schema(include_headers=True))

@@ -20,6 +20,8 @@ from sparklog.spark.source.read import TopicReader
 from sparklog.spark.source.source import SparklogDataSource
 from support.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 JSON = {"valueFormat": "json", "valueSchema": "id int"}
 VALUES = [b'{"id": 1}', b"junk", None, b'{"id": 2}', b'{"id": "x"}']
 

@@ -41,6 +41,8 @@ from support.names import unique
 from support.patience import PATIENCE_S, wait_until
 from support.spark_topics import make_reader, rows_of
 
+pytestmark = pytest.mark.slow
+
 ROWS, AT_ONCE = 40, 20
 """Two triggers."""
 UNCOMMITTED = {"kafka.isolation.level": "read_uncommitted"}

@@ -17,6 +17,8 @@ from support.logs.folders import write_folder
 from support.patience import PATIENCE_S
 from support.spark_topics import Topics, make_reader, rows_of
 
+pytestmark = pytest.mark.slow
+
 
 def fetching(topics, topic, **options):
     given = {"bootstrap.servers": topics.bootstrap, "subscribe": topic, "readMode": "fetch", **options}

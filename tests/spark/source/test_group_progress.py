@@ -95,6 +95,7 @@ def test_a_consumer_takes_over_from_a_stream(topics, filled):
     assert sorted((record.partition, record.offset) for record in read) == [(0, 7), (0, 8), (0, 9)]
 
 
+@pytest.mark.slow
 def test_a_group_with_members_does_not_stop_the_stream(topics, filled, caplog):
     reader = stream_reader(topics, filled, **{"group.id": "occupied"})
     with Consumer(bootstrap_servers=topics.bootstrap, group_id="occupied", enable_auto_commit=False) as consumer:

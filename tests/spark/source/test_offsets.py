@@ -168,6 +168,7 @@ def test_a_limit_is_shared_in_proportion():
     assert limit_rows({A0: 0, A1: 0}, {A0: 30, A1: 10}, 40) == {A0: 30, A1: 10}
 
 
+@pytest.mark.slow
 @given(
     behind=st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 500)), min_size=1, max_size=6),
     max_rows=st.integers(1, 400),

@@ -12,6 +12,8 @@ from sparklog.spark.explain import explain
 from sparklog.testing import start_broker
 from support.spark_topics import Topics, make_reader, rows_of
 
+pytestmark = pytest.mark.slow
+
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 HOURS, PER_HOUR = 48, 60
 

@@ -29,6 +29,8 @@ from support.otlp import OtlpEndpoint, otlp_endpoint
 from support.patience import PATIENCE_S
 from support.processes.broker import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 
 def send_traced(broker: BrokerProcess, endpoint: OtlpEndpoint, topic: str, *values: bytes) -> list[str]:
     """Send each record in a span of an application that traces; the traces."""

@@ -27,6 +27,8 @@ from sparklog.spark.source.stream import TopicStreamReader
 from support import GOLDEN
 from support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 ORDERS = TopicPartition("orders", 0)
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094", "subscribe": "orders"}
 

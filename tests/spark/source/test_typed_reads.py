@@ -32,6 +32,8 @@ from support.patience import PATIENCE_S
 from support.schemas.avro import samples, written
 from support.schemas.registry import schema_registry
 
+pytestmark = pytest.mark.slow
+
 
 def record(name, **fields):
     return {"type": "record", "name": name, "fields": [{"name": each, "type": of} for each, of in fields.items()]}

@@ -53,6 +53,7 @@ class LeftOvers:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         gc.unfreeze()  # a test may have frozen what another one still used then
         gc.collect()
+        gc.freeze()  # pytest collects five more times
         self._found += [f"port {number}" for number in listening_ports() - self._ports_before]
         self._found += [f"open file {name}" for name in open_files_of_logs() - self._files_before]
         if self._output is not None:
