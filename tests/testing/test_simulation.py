@@ -79,6 +79,14 @@ def test_a_process_that_gave_up_its_start_holds_no_lock() -> None:
 
 
 @pytest.mark.slow
+def test_a_folder_of_a_deleted_topic_may_stay_though_nobody_was_told_of_the_deletion() -> None:
+    verdict = run(
+        scenario_of(76044)
+    )  # the answers to a broker and to the client are lost, and the controller is killed
+    assert verdict.anomalies == [], describe(verdict)
+
+
+@pytest.mark.slow
 @pytest.mark.soak
 def test_one_broker_that_is_killed_again_and_again() -> None:
     for seed in seeds(2, soak=20):

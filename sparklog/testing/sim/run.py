@@ -225,10 +225,11 @@ class _SimRun:
                 yield f"{name} is being moved"
         if cluster.tree.find("/admin/delete_topics"):
             yield from (f"{topic} is being deleted" for topic in cluster.tree.names("/admin/delete_topics"))
+        gone = self._workers.moved_topics.gone
         for node in cluster.nodes.values():
             assigned = {name for name, state in states.items() if node.broker_id in state["replicas"]}
             there = {log.partition for log in node.broker.services.logs} if node.broker and node.is_up else assigned
-            there = {name for name in there if name.topic not in self._workers.moved_topics.deleted}
+            there = {name for name in there if name.topic not in gone}
             if there != assigned:
                 yield (
                     f"{node.name} has logs without being a replica: {_names_text(there - assigned)}; "

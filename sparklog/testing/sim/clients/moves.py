@@ -35,7 +35,9 @@ class TopicMover:
         self._created = 0
         self._topics: list[str] = []
         self.deleted: set[str] = set()
-        """The topics whose deletion was acknowledged. A broker that was down may still have a folder of theirs."""
+        """The topics whose deletion was acknowledged."""
+        self._asked: set[str] = set()
+        """The topics that the mover has asked to delete. The answer may have been lost."""
 
     async def run(self, is_over: asyncio.Event) -> None:
         """Send a request twice a second until `is_over` is set."""
@@ -46,6 +48,11 @@ class TopicMover:
                 await self._create()
             elif self._topics:
                 await chance.choice((self._move, self._move, self._delete))(chance.choice(self._topics))
+
+    @property
+    def gone(self) -> set[str]:
+        """The deleted topics. A broker that the controller could not reach may still have a folder of theirs."""
+        return self._asked - set(self._cluster.tree.names("/brokers/topics"))
 
     def check(self) -> Iterator[Anomaly]:
         """Yield an anomaly for each deleted topic that is in the store."""
@@ -70,6 +77,7 @@ class TopicMover:
         await self._ask(partition_reassignments.ALTER_PARTITION_REASSIGNMENTS, request)
 
     async def _delete(self, name: str) -> None:
+        self._asked.add(name)
         request = delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name=name)])
         answer = await self._ask(delete_topics.API, request)
         if answer is not None and answer.topics[0].error is None:
