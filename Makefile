@@ -25,7 +25,7 @@ check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no networ
 	$(BIN)/pytest -q -n 3 -m "not jvm and not slow and not soak_only and not generated_clients"
 
 TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched \
-  $(CACHE)/s3a/.fetched $(CACHE)/classes/spark.jsa
+  $(CACHE)/s3a/.fetched $(CACHE)/apicurio/.fetched $(CACHE)/classes/spark.jsa
 
 # Two of the processes have a SparkSession, for the tests of the source and for those of jobs. Three keep two cores busy;
 # with more, processes take too long to start: Spark gives its Python processes 10 s. A failed test runs once more, after
@@ -108,6 +108,11 @@ $(CACHE)/spark-kafka/.fetched: bench/ivy.xml | setup
 
 $(CACHE)/s3a/.fetched: tests/jobs/ivy.xml | setup
 	$(IVY) -ivy $< -retrieve '$(@D)/[artifact]-[revision].[ext]'
+	touch $@
+
+$(CACHE)/apicurio/.fetched: tests/schemas/ivy.xml | setup
+	$(IVY) -ivy $< -retrieve '$(@D)/[artifact]-[revision].[ext]'
+	tar -xzf $(@D)/*.tar.gz -C $(@D) && rm $(@D)/*.tar.gz
 	touch $@
 
 $(CACHE)/classes/spark.jsa: $(VENV)/.installed | $(CACHE)/delta/.fetched
