@@ -22,7 +22,7 @@ from support import ROOT
 from support.patience import PATIENCE_S
 
 OURS = "sparklog"
-OF_THE_DEVELOPER = ("PYTEST", "PYTHON", "SPARK_CONF", "SPARK_HOME", "SPARKLOG", "XDG")
+OF_THE_DEVELOPER = ("PYSPARK", "PYTEST", "PYTHON", "SPARK_CONF", "SPARK_HOME", "SPARKLOG", "XDG")
 """Variables that begin so might bring the checkout in again."""
 KEPT = ("PYTEST_CURRENT_TEST", "SPARKLOG_TEST_RUN")
 """By these support.runs.leftovers knows a process."""
