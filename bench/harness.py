@@ -13,11 +13,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
 
 READY_TIMEOUT_S = 120
+QUERY_TIMEOUT_S = 300
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROCESS_CPU_CLOCK = 2
 """The clock of a process counts nanoseconds; /proc/PID/stat counts hundredths of a second."""
@@ -68,6 +73,17 @@ def broker_process(*settings: str, module: str = "sparklog.cli.up", data: str | 
         process.wait(READY_TIMEOUT_S)
         if not data:
             shutil.rmtree(folder)
+
+
+def wait_for_query(query: StreamingQuery, is_so: Callable[[], bool], *, every_s: float = 0.02) -> None:
+    """Wait until the condition holds. Raises RuntimeError if the query fails, or after QUERY_TIMEOUT_S."""
+    deadline = time.monotonic() + QUERY_TIMEOUT_S
+    while not is_so():
+        if (failed := query.exception()) is not None:
+            raise RuntimeError(f"the stream failed: {failed}")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"waited {QUERY_TIMEOUT_S} s for the stream: {query.status}")
+        time.sleep(every_s)
 
 
 class AllProcesses:

@@ -30,7 +30,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from bench.harness import AllProcesses, BrokerProcess, broker_process
+from bench.harness import AllProcesses, BrokerProcess, broker_process, wait_for_query
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.client.sinks.sinks import BatchWinner, SinkBatchId
@@ -116,11 +116,12 @@ def run(spark: SparkSession, broker: BrokerProcess, guarantee: str, arguments: a
 
 def wait_for(query: StreamingQuery, trigger: int) -> int:
     """Return the last trigger that is over, once that is this one or a later one. Raises RuntimeError if it failed."""
-    while not (progress := query.lastProgress) or progress["batchId"] < trigger:
-        if query.exception() is not None:
-            raise RuntimeError(f"the stream failed: {query.exception()}")
-        time.sleep(PROGRESS_S)
-    return int(progress["batchId"])
+
+    def last() -> int:
+        return int(query.lastProgress["batchId"]) if query.lastProgress else -1
+
+    wait_for_query(query, lambda: last() >= trigger, every_s=PROGRESS_S)
+    return last()
 
 
 def seen_after_ms(bootstrap: str, partitions: int, batches: int) -> tuple[float, float]:

@@ -23,20 +23,18 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import redirect_stderr
 from datetime import datetime
 from pathlib import Path
 from statistics import median
 
 from confluent_kafka import Producer as KafkaProducer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from bench.harness import broker_process
+from bench.harness import broker_process, wait_for_query
 from bench.spark_read import kafka_jars
 from sparklog.spark.session import local_session
 
@@ -72,7 +70,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as folder:
         query = stream.load().writeStream.format("noop").option("checkpointLocation", folder).start()
         try:
-            wait_for(query, lambda: "Waiting for data" in query.status["message"])
+            wait_for_query(query, lambda: "Waiting for data" in query.status["message"])
             single = [send_one(query, producer, topic) for _ in range(arguments.warm + arguments.triggers)]
             return {"single": single[arguments.warm :], "steady": send_often(query, producer, topic, arguments)}
         finally:
@@ -86,7 +84,7 @@ def send_one(query: StreamingQuery, producer: KafkaProducer, topic: str) -> Time
     producer.produce(topic, b"x" * 100)
     producer.flush(DEADLINE_S)
     acknowledged_s = time.time()
-    wait_for(query, lambda: len(_with_rows(query)) > before)
+    wait_for_query(query, lambda: len(_with_rows(query)) > before)
     progress = _with_rows(query)[-1]
     ended_s = datetime.fromisoformat(progress["timestamp"]).timestamp() + _times(progress)["trigger"] / 1000
     return {**_times(progress), "arrives": (ended_s - acknowledged_s) * 1000}
@@ -97,13 +95,13 @@ def send_often(
 ) -> list[Times]:
     """Send rows until there were enough triggers; return the times of these."""
     before = len(_with_rows(query)) + arguments.warm
-    deadline = time.monotonic() + DEADLINE_S
-    while len(_with_rows(query)) < before + arguments.triggers:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {DEADLINE_S} s for triggers: {query.status}")
+
+    def send() -> bool:
         producer.produce(topic, b"x" * 100)
         producer.poll(0)
-        time.sleep(EVERY_S)
+        return len(_with_rows(query)) >= before + arguments.triggers
+
+    wait_for_query(query, send, every_s=EVERY_S)
     return [_times(each) for each in _with_rows(query)[before:]]
 
 
@@ -113,17 +111,6 @@ def _times(progress: StreamingQueryProgress) -> Times:
 
 def _with_rows(query: StreamingQuery) -> list[StreamingQueryProgress]:
     return [each for each in query.recentProgress if each["numInputRows"]]
-
-
-def wait_for(query: StreamingQuery, is_so: Callable[[], bool]) -> None:
-    """Wait until the condition holds. Raises RuntimeError if the query fails, or after DEADLINE_S."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        if (failed := query.exception()) is not None:
-            raise RuntimeError(f"the query failed: {failed}")
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {DEADLINE_S} s for the query: {query.status}")
-        time.sleep(0.02)
 
 
 def main() -> None:

@@ -6,15 +6,16 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from support import CACHE
 from support.patience import PATIENCE_S, wait_until
 from support.processes.java import JAVA
 from support.processes.ports import reserve_port
+from support.processes.probes import probe
 
 APP = CACHE / "apicurio"
+API = "/apis/ccompat/v7"
+OK = 200
 
 
 @contextmanager
@@ -27,21 +28,13 @@ def apicurio_registry(folder: Path) -> Iterator[str]:
     assert jar, f"no registry in {APP}: run `make test`, which fetches it"
     with (folder / "apicurio.txt").open("wb") as output:
         port = reserve_port(output)
-        url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+        address = f"127.0.0.1:{port}"
         settings = ("-Xmx256m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}")
         server = subprocess.Popen([*JAVA, *settings, "-jar", str(jar)], stdout=output, stderr=subprocess.STDOUT)
         try:
-            wait_until(lambda: server.poll() is not None or is_up(url), "the registry answers")
+            wait_until(lambda: probe(address, f"{API}/subjects")[0] == OK or server.poll() is not None, "it answers")
             assert server.poll() is None, (folder / "apicurio.txt").read_text()
-            yield url
+            yield f"http://{address}{API}"
         finally:
             server.kill()
             server.wait(PATIENCE_S)
-
-
-def is_up(url: str) -> bool:
-    try:
-        with urlopen(f"{url}/subjects", timeout=PATIENCE_S):
-            return True
-    except URLError:
-        return False  # it does not listen yet
