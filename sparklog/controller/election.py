@@ -1,7 +1,8 @@
 """Choice of a partition's leader: pure functions of its replicas, its ISR and the online brokers.
 
     offline              the first replica that is online and in sync; without one, and if the topic allows unclean
-                         elections, the first that is online: records that only other replicas have are lost
+                         elections, the first that is online: records that only other replicas have are lost. Replicas
+                         that a reassignment adds come last, as they may have no records yet
     reassignment         the first of the target replicas that is online and in sync
     preferred            the first replica, if it is online and in sync
     controlled shutdown  the first replica that is online, in sync and not shutting down
@@ -49,18 +50,19 @@ class LeaderChoice(NamedTuple):
 
 
 def choose_offline(
-    replicas: Sequence[int], isr: Sequence[int], online: Collection[int], *, unclean: bool
+    replicas: Sequence[int], isr: Sequence[int], online: Collection[int], *, unclean: bool, adding: Collection[int] = ()
 ) -> LeaderChoice | None:
     """Return the leader and ISR of a partition without a leader; None if no replica may lead.
 
-    replicas: in the order of preference. unclean: whether a replica that is not in sync may lead, and lose records
+    replicas: in the order of preference. unclean: whether a replica that is not in sync may lead, and lose records.
+    adding: the replicas that a reassignment adds
     """
     in_sync = tuple(broker for broker in isr if broker in online)
     for broker in replicas:
         if broker in in_sync:
             return LeaderChoice(broker, in_sync)
     if unclean:
-        for broker in replicas:
+        for broker in sorted(replicas, key=lambda each: each in adding):
             if broker in online:
                 return LeaderChoice(broker, (broker,))
     return None
@@ -153,7 +155,7 @@ def _choose(
     match election:
         case Election.OFFLINE | Election.UNCLEAN:
             allowed = unclean or election is Election.UNCLEAN
-            return choose_offline(assignment.replicas, known.isr, online, unclean=allowed)
+            return choose_offline(assignment.replicas, known.isr, online, unclean=allowed, adding=assignment.adding)
         case Election.REASSIGNMENT:
             return choose_reassigned(assignment.target, known.isr, online)
         case Election.PREFERRED:

@@ -359,10 +359,8 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Replace a leader that has not joined by a member that has; return False if no member has joined."""
-        if self.leader is None:
-            return False
-        if self.members[self.leader].join_ticket is not None:
+        """Replace a leader that has not joined, or a missing one, by a member that has; return False if none has."""
+        if self.leader is not None and self.members[self.leader].join_ticket is not None:
             return True
         joined = next((each.member_id for each in self.members.values() if each.join_ticket is not None), None)
         self.leader = joined or self.leader

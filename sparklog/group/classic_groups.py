@@ -345,7 +345,9 @@ class ClassicGroups:
         """Start the sessions of a group's members, after the whole log is replayed."""
         for member in group.members.values():
             self._phases.restart_session(group, member, work)
-        if len(group.members) > self._config.group_max_size:
+        if group.members and group.leader is None:
+            self._phases.rebalance(group, "it has become a classic group", now_ms, work)
+        elif len(group.members) > self._config.group_max_size:
             self._phases.rebalance(group, "it has more than group.max.size members", now_ms, work)
 
     def begin_after_downgrade(

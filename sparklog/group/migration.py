@@ -7,8 +7,10 @@ rebalance get REBALANCE_IN_PROGRESS, and join again.
 
 Downgrade, after the last member of the consumer protocol has left, or a classic member of the same instance id has
 replaced it: if the policy is bidirectional or downgrade. The epoch becomes the generation. Every member is assigned the
-partitions that it holds, and a rebalance starts at once. Kafka assigns the member's target instead: if the group is
-upgraded again before the rebalance, another member may get partitions that the member still holds.
+partitions that it holds, and a rebalance starts at once; the record has no leader, so that a coordinator that loads it
+starts the rebalance too (Kafka's does not: partitions of members that have left would stay without an owner). Kafka
+assigns the member's target instead: if the group is upgraded again before the rebalance, another member may get
+partitions that the member still holds.
 
 Both write one batch of records: tombstones of the old group, and the records of the new one.
 
@@ -179,7 +181,7 @@ def downgrade(
         protocol_type=PROTOCOL_TYPE,
         generation=group.epoch,
         protocol=protocol,
-        leader=next(iter(staying)),
+        leader=None,
         current_state_timestamp_ms=now_ms,
         members=[
             _downgraded(

@@ -39,18 +39,19 @@ def test_offline_takes_the_first_replica_that_is_online_and_in_sync(
 
 
 @settings(max_examples=25)
-@given(partitions(), some)
+@given(partitions(), some, some)
 def test_unclean_elects_an_out_of_sync_replica_only_without_one_in_sync(
-    partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int]
+    partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int], adding: frozenset[int]
 ) -> None:
     replicas, isr = partition
-    clean = choose_offline(replicas, isr, online, unclean=False)
-    choice = choose_offline(replicas, isr, online, unclean=True)
+    clean = choose_offline(replicas, isr, online, unclean=False, adding=adding)
+    choice = choose_offline(replicas, isr, online, unclean=True, adding=adding)
 
     if clean:
         assert choice == clean
     elif present := [broker for broker in replicas if broker in online]:
-        assert choice == (present[0], (present[0],))
+        first = next((broker for broker in present if broker not in adding), present[0])
+        assert choice == (first, (first,))
     else:
         assert choice is None
 

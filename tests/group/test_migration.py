@@ -249,6 +249,18 @@ async def test_another_coordinator_finds_the_migrated_group_in_the_log(group):
     assert group.world.load().groups["g"].group_type == "classic"
 
 
+async def test_another_coordinator_shares_out_what_the_last_new_member_had(group):
+    a, b = await two_classic(group)
+    c = New(group, "c")
+    await settle(a, b, c)
+    assert c.owned
+    await c.leave()
+    group.world.move()
+    assert isinstance(await a.beat(), RebalanceInProgress)
+    await asyncio.gather(a.join(), b.join())
+    assert {*a.owned, *b.owned} == ALL
+
+
 async def test_members_that_wait_for_a_rebalance_must_join_again(group):
     a, b = await two_classic(group)
     late = Classic(group, "late")

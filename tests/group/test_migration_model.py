@@ -19,7 +19,7 @@ from sparklog.base.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
-from sparklog.base.errors import FencedMemberEpoch, KafkaError, MemberIdRequired, UnknownMemberId
+from sparklog.base.errors import FencedMemberEpoch, KafkaError, MemberIdRequired, NotCoordinator, UnknownMemberId
 from sparklog.base.ids import TopicPartition
 from sparklog.group.consumer_heartbeat import SessionTimer
 from sparklog.group.rebalance import JOIN, SESSION, SYNC, ClassicTimer
@@ -30,6 +30,7 @@ from sparklog.group.requests import (
     LeaveGroup,
     LeavingMember,
     SyncGroup,
+    SyncGroupResponse,
 )
 from sparklog.group.shard import GroupShard
 from sparklog.offsets_topic.records import decode, encode
@@ -57,6 +58,15 @@ class Coordinator:
         for record in self.log:
             shard.replay(decode(*record))
         return shard
+
+    def move(self):
+        """Another broker coordinates the group from now on; waiting requests are refused."""
+        self.shard = self.loaded()
+        self.timers.clear()
+        waiting, self.waiting = self.waiting, {}
+        self.carry_out(self.shard.loaded(0))
+        for answer in waiting.values():
+            answer(SyncGroupResponse(error=NotCoordinator("moved")))
 
     def ask(self, decide, answer):
         """`answer` is called with the response, now or when its reply comes; raises KafkaError."""
@@ -237,6 +247,7 @@ class MixedGroup(RuleBasedStateMachine):
     def leave(self, data):
         client = self.clients.pop(data.draw(st.integers(0, len(self.clients) - 1)))
         client.leave()
+        self.dead.append(client)  # during a rebalance, no record tells the next coordinator that it has left
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
@@ -250,6 +261,10 @@ class MixedGroup(RuleBasedStateMachine):
         client.is_dead = True
         self.dead.append(client)
         self.end_sessions()
+
+    @rule()
+    def the_coordinator_moves(self):
+        self.coordinator.move()
 
     def end_sessions(self):
         for client in self.dead:

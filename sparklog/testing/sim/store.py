@@ -95,6 +95,11 @@ class ObservedTree(MemoryTree):
         node = self.find(path) if _STATE.fullmatch(path) else None
         return json.loads(node.data) if node else None
 
+    def _adding(self, name: TopicPartition) -> Sequence[int]:
+        """Return the replicas that a reassignment adds to the partition."""
+        node = self.find(f"/brokers/topics/{name.topic}")
+        return json.loads(node.data)["adding_replicas"].get(str(name.partition), ()) if node else ()
+
     def _compare(self, path: str, before: dict[str, Any], after: dict[str, Any]) -> None:
         leader = after["leader"]
         if leader < 0 or not before["isr"] or leader in before["isr"]:
@@ -102,7 +107,9 @@ class ObservedTree(MemoryTree):
         found = _STATE.fullmatch(path)
         assert found
         name = TopicPartition(found[1], int(found[2]))
-        election = UncleanElection(self._log_end(name, leader, before["leader"]), after["leader_epoch"])
+        is_added = leader in self._adding(name)  # it may be about to delete the log of an earlier time
+        from_offset = 0 if is_added else self._log_end(name, leader, before["leader"])
+        election = UncleanElection(from_offset, after["leader_epoch"])
         self.unclean.setdefault(name, []).append(election)
 
 
