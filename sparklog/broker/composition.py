@@ -118,7 +118,9 @@ def compose(dependencies: Dependencies) -> Services:
     dynamic, metadata = dependencies.dynamic, dependencies.metadata
     peers = PeersAndSelf(config.broker_id, dependencies.serve, PEER_APIS, dependencies.peers)
     topics = _topics(dependencies)
-    producer_ids = ProducerIds(store, config.broker_id, above=dependencies.logs.greatest_producer_id)
+    producer_ids = ProducerIds(
+        store, config.broker_id, time_ms=dependencies.clock.time_ms, above=dependencies.logs.greatest_producer_id
+    )
     history = _history(dependencies, peers, topics, producer_ids)
     fetch_sessions = _fetch_sessions(dependencies)
     session_waiting: Purgatory[int] = Purgatory()

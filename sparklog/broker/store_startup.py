@@ -120,6 +120,8 @@ class StoreStartup:
             logs.update_configs({name: restored.load_config(name) for name in restored.names()})
         config, topics = self._dynamic.current, self.topics
         restore_lost_configs(logs, topics, config)
+        if not (self._had_id or is_new):
+            producer_ids.begin(store, broker_id)
         if has_lost:
             restore(logs, topics, config, store)
         if is_new or has_lost:

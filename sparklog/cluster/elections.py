@@ -9,6 +9,10 @@ its election, so a deposed controller changes nothing.
 
 A controller that was killed and starts again finds its old node. It is elected again at once: the node has the id of
 its log directory, which no other broker has.
+
+Brokers remember the epoch of their last controller, and refuse earlier ones. If the store loses the epoch, it begins
+anew, and running brokers refuse the next controllers. Such a controller doubles the epoch and resigns, until the epoch
+has passed the lost one (`resign`).
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
-from sparklog.cluster.store import Check, Create, Delete, Node, Set, Store, Watch, encode_json, find_node
+from sparklog.cluster.store import Check, Create, Delete, Node, Operation, Set, Store, Watch, encode_json, find_node
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -78,10 +82,16 @@ def elect(store: Store, broker_id: int, directory_id: str, *, time_ms: int) -> C
     raise StoreError(f"{CONTROLLER} has been changed by others {ATTEMPTS} times")
 
 
-def resign(store: Store, elected: ControllerElection) -> None:
-    """Let another broker be elected. Do nothing if another broker has been elected."""
+def resign(store: Store, elected: ControllerElection, *, has_lost_epoch: bool = False) -> None:
+    """Let another broker be elected. Do nothing if another broker has been elected.
+
+    has_lost_epoch: whether brokers remember a later controller epoch than the store; if so, double the store's
+    """
+    fence: Operation = elected.fence
+    if has_lost_epoch:
+        fence = Set(CONTROLLER_EPOCH, str(2 * elected.epoch).encode(), elected.epoch_version)
     with suppress(NoNode, BadVersion):
-        store.multi((elected.fence, Delete(CONTROLLER)))
+        store.multi((fence, Delete(CONTROLLER)))
 
 
 def _get_epoch(store: Store) -> Node:

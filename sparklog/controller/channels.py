@@ -31,8 +31,8 @@ class ChannelListener(Protocol):
         """Handle a broker's answer to a request of its channel."""
         ...
 
-    def deposed(self) -> None:
-        """Handle the answer of a broker that knows a later controller."""
+    def refused(self, controller_epoch: int) -> None:
+        """Handle the answer of a broker that remembers a later controller epoch."""
         ...
 
     def left_behind(self, broker: BrokerInfo) -> None:
@@ -82,7 +82,7 @@ class BrokerChannel:
             try:
                 response = await self._peers.call(self.broker, request, timeout_ms=self._timeout_ms)
             except StaleControllerEpoch:
-                self._listener.deposed()
+                self._listener.refused(request.controller_epoch)
             except SparklogError as error:
                 logger.info("broker %s: %s: %s", self.broker.broker_id, type(request).__name__, error)
             except Exception:

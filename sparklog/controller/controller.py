@@ -56,6 +56,12 @@ class _QueueOverflow(Struct, frozen=True):
     broker_id: int
 
 
+class _Refusal(Struct, frozen=True):
+    """A broker remembers a later controller epoch than this one."""
+
+    controller_epoch: int
+
+
 class _OperationTick(Struct, frozen=True, eq=False):
     operation: ControllerOperation
 
@@ -64,7 +70,9 @@ class _SessionExpiry(Struct, frozen=True):
     """The store's session has expired, and `/controller` is gone with it."""
 
 
-_Event = StoreEvent | _ControllerRequest | _BrokerResponse | _QueueOverflow | _OperationTick | _SessionExpiry
+_Event = (
+    StoreEvent | _ControllerRequest | _BrokerResponse | _QueueOverflow | _Refusal | _OperationTick | _SessionExpiry
+)
 
 
 class Controller:
@@ -163,8 +171,8 @@ class Controller:
     def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
         self._put(_BrokerResponse(broker, request, response))
 
-    def deposed(self) -> None:
-        self._put(StoreEvent.CONTROLLER)
+    def refused(self, controller_epoch: int) -> None:
+        self._put(_Refusal(controller_epoch))
 
     def left_behind(self, broker: BrokerInfo) -> None:
         self._put(_QueueOverflow(broker.broker_id))
@@ -243,6 +251,8 @@ class Controller:
                 await active.answered(broker, request, response)
             case _QueueOverflow(broker_id) if active:
                 active.left_behind(broker_id)
+            case _Refusal(controller_epoch) if active and controller_epoch == active.elected.epoch:
+                await self._pass_lost_epoch(active)
             case _OperationTick(operation) if active and operation in tuple(active.operations):
                 self._put_tick(operation)
                 await operation.tick()
@@ -280,6 +290,19 @@ class Controller:
             await self._begin(elected)
         return None
 
+    async def _pass_lost_epoch(self, active: ActiveController) -> None:
+        """Raise the epoch in the store, and resign. Raises ControllerMoved if the refusal is due to a later controller.
+
+        Otherwise the store has lost the epoch of earlier controllers.
+        """
+        await active.dependencies.store.check()
+        logger.warning(
+            "brokers remember a later controller epoch than %d: the cluster store has lost it, and it is raised",
+            active.elected.epoch,
+        )
+        await self._resign(has_lost_epoch=True)
+        self._put(StoreEvent.CONTROLLER)
+
     async def _find_controller(self) -> int:
         watch = None if self._is_watched else self._controller_changed
         self._is_watched = True  # before the watch is set: it may be called at once
@@ -309,13 +332,13 @@ class Controller:
         if operation.interval_s is not None:
             self._put_later(operation.interval_s, _OperationTick(operation))
 
-    async def _resign(self) -> None:
+    async def _resign(self, *, has_lost_epoch: bool = False) -> None:
         """Step down, and resign in the store if it can be reached, so that another broker is elected."""
         elected = self._active.elected if self._active else None
         self._step_down()
         if elected:
             with suppress(StoreError):  # the node is deleted when the session ends
-                await asyncio.to_thread(resign, self._store, elected)
+                await asyncio.to_thread(resign, self._store, elected, has_lost_epoch=has_lost_epoch)
 
     def _step_down(self) -> None:
         if self._active:

@@ -244,6 +244,25 @@ async def test_another_broker_takes_over_from_a_controller_that_dies_or_stops() 
 
 
 @simulated
+async def test_the_next_controllers_pass_an_epoch_that_the_store_has_lost() -> None:
+    """Brokers that still run remember it, and would refuse each of them."""
+    world = await cluster(topics={"t": THREE})
+    for _ in range(9):
+        world.controller.expire()
+        await world.settle()
+    lost = world.controller.controller.epoch
+    assert lost == 10
+    world.store.delete("/controller_epoch")
+    world.controller.expire()
+    world.create_topic("new", [(3, 2, 1)])
+    await world.settle()
+
+    epoch = world.controller.controller.epoch
+    assert epoch is not None and lost < epoch <= 2 * lost
+    assert world.differences() == []
+
+
+@simulated
 async def test_a_controller_whose_session_expires_is_followed_by_another_and_comes_again_as_a_broker() -> None:
     world = await cluster(topics={"t": THREE})
     world.brokers[1].expire()
