@@ -70,9 +70,7 @@ class _SessionExpiry(Struct, frozen=True):
     """The store's session has expired, and `/controller` is gone with it."""
 
 
-_Event = (
-    StoreEvent | _ControllerRequest | _BrokerResponse | _QueueOverflow | _Refusal | _OperationTick | _SessionExpiry
-)
+_Event = StoreEvent | _ControllerRequest | _BrokerResponse | _QueueOverflow | _Refusal | _OperationTick | _SessionExpiry
 
 
 class Controller:

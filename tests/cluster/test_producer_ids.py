@@ -15,7 +15,6 @@ from sparklog.base.errors import BadVersion, CoordinatorLoadInProgress
 from sparklog.cluster.producer_ids import BLOCK, BLOCK_SIZE, ProducerIds, begin, claim_block, leap
 from sparklog.cluster.sqlite import SqliteStore
 
-
 NOW_MS = 1_700_000_000_000
 
 

@@ -258,7 +258,8 @@ async def test_the_next_controllers_pass_an_epoch_that_the_store_has_lost() -> N
     await world.settle()
 
     epoch = world.controller.controller.epoch
-    assert epoch is not None and lost < epoch <= 2 * lost
+    assert epoch is not None
+    assert lost < epoch <= 2 * lost
     assert world.differences() == []
 
 
