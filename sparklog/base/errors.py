@@ -507,6 +507,10 @@ class InconsistentTopicId(RetriableError):
     code, name = 103, "INCONSISTENT_TOPIC_ID"
 
 
+class InconsistentClusterId(KafkaError):
+    code, name = 104, "INCONSISTENT_CLUSTER_ID"
+
+
 class TransactionalIdNotFound(KafkaError):
     code, name = 105, "TRANSACTIONAL_ID_NOT_FOUND"
 

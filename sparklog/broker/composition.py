@@ -353,6 +353,7 @@ def _controller(dependencies: Dependencies, peers: Peers, history: ClusterHistor
         config=dependencies.config,
         clock=dependencies.clock,
         note=history.note,
+        store_id=dependencies.store_guard.store_id,
         is_own_store=dependencies.store_guard.is_intact,
         on_lost_states=dependencies.store_guard.lose_states,
     )

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
 
-from sparklog.base.errors import BrokerNotAvailable, LostStates, StoreError
+from sparklog.base.errors import BrokerNotAvailable, InconsistentClusterId, LostStates, StoreError
 from sparklog.cluster.identity import SURE_S, find_store_id
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
@@ -40,9 +40,10 @@ class StoreGuard:
     ) -> None:
         """store_id: the id that the store had at the broker's start. on_lost: called once the store has lost topics."""
         self.is_lost = False
+        """Whether the store has lost topics since the broker's start."""
         self._topics = topics
         self._store = store
-        self._store_id = store_id
+        self.store_id = store_id
         self._on_lost = on_lost
         self._has_changed = asyncio.Event()
         self._is_watched = False
@@ -65,6 +66,15 @@ class StoreGuard:
     def is_intact(self) -> bool:
         """Return whether the store still has its id. Raises StoreError. Blocks; for any thread."""
         return not self.is_lost and self._has_id()
+
+    def check_controller(self, store_id: str) -> None:
+        """Raise InconsistentClusterId for a request of a controller with another store; empty: it does not say.
+
+        A controller that was paused while its store was lost, and restored, does not know it yet. Its epochs mean
+        nothing in the new store.
+        """
+        if store_id not in ("", self.store_id):
+            raise InconsistentClusterId(f"for the cluster store {store_id}; this broker's is {self.store_id}")
 
     def lose_states(self, error: LostStates) -> None:
         """Report that the store has lost states: the broker must be restarted, and restores them at its start."""
@@ -97,7 +107,7 @@ class StoreGuard:
     async def _watch(self) -> None:
         while not self.is_lost:
             found = await _retry(self._find_id, "the cluster store's id cannot be read, and is asked for again")
-            if found == self._store_id:
+            if found == self.store_id:
                 await self._has_changed.wait()
                 self._has_changed.clear()
             elif not self.is_lost:  # meanwhile, `lose_states` may have reported lost states
@@ -123,7 +133,7 @@ class StoreGuard:
         await asyncio.sleep(SURE_S)  # a start during the deletion would write nodes that are deleted then
         now = f"is {found}" if found else "is empty"
         self._require_restart(
-            f"the cluster store has lost everything: it was {self._store_id}, and {now}", "all brokers"
+            f"the cluster store has lost everything: it was {self.store_id}, and {now}", "all brokers"
         )
 
     async def _report_lost_states(self, error: LostStates) -> None:
@@ -144,7 +154,7 @@ class StoreGuard:
         self._on_lost()
 
     def _has_id(self) -> bool:
-        return find_store_id(self._store) == self._store_id
+        return find_store_id(self._store) == self.store_id
 
     def _start_task(self, work: Awaitable[None]) -> None:
         async def run() -> None:

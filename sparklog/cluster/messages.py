@@ -48,6 +48,8 @@ class UpdateMetadata(Struct, frozen=True, kw_only=True):
     parts, so that an earlier version, which does not know parts, applies them as changes of their topics."""
     ends_full: bool = False
     """Whether this is the last part: the topics of all parts are all topics."""
+    store_id: str = ""
+    """The id of the controller's cluster store; empty: not known."""
 
 
 class UpdateMetadataResponse(Struct, frozen=True, kw_only=True):

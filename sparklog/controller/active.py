@@ -50,11 +50,12 @@ class ActiveController:
         is_own_store: Callable[[], bool],
         report: Callable[[StoreEvent], None],
         listener: ChannelListener,
+        store_id: str,
     ) -> None:
         context = ControllerContext(epoch=elected.epoch, epoch_version=elected.epoch_version)
         fenced = FencedStore(store, elected.epoch_version)
         channels = Channels(peers, listener, timeout_ms=config.controller_socket_timeout_ms)
-        outbox = Outbox(context, config.broker_id, channels.send, numbers)
+        outbox = Outbox(context, config.broker_id, channels.send, numbers, store_id=store_id)
         dynamic = DynamicConfig(config)
         self.elected = elected
         self.dependencies = ControllerDependencies(

@@ -88,12 +88,14 @@ class Controller:
         config: BrokerConfig,
         clock: Clock,
         note: HistoryRecorder = note_nothing,
+        store_id: str = "",
         is_own_store: Callable[[], bool] = lambda: True,
         on_lost_states: Callable[[LostStates], None] = lambda _: None,
     ) -> None:
         """directory_id: id of the broker's first log directory, by which a restarted controller replaces its old node.
-        note: records decisions. is_own_store: returns whether the store is still the one of the broker's start; may
-        block, and raise StoreError. on_lost_states: called if the store has lost states of partitions.
+        note: records decisions. store_id: the store's id. is_own_store: returns whether the store is still the one of
+        the broker's start; may block, and raise StoreError. on_lost_states: called if the store has lost states of
+        partitions.
         """
         self._store = store
         self._directory_id = directory_id
@@ -101,6 +103,7 @@ class Controller:
         self._config = config
         self._clock = clock
         self._note = note
+        self._store_id = store_id
         self._is_own_store = is_own_store
         self._on_lost_states = on_lost_states
         self._active: ActiveController | None = None
@@ -321,6 +324,7 @@ class Controller:
             is_own_store=self._is_own_store,
             report=self._put,
             listener=self,
+            store_id=self._store_id,
         )
         for operation in self._active.operations:
             self._put_tick(operation)

@@ -46,12 +46,15 @@ Send = Callable[[int, Request], None]
 class Outbox:
     """Requests of one controller, until they are passed to the channels."""
 
-    def __init__(self, context: ControllerContext, broker_id: int, send: Send, numbers: Iterator[int]) -> None:
+    def __init__(
+        self, context: ControllerContext, broker_id: int, send: Send, numbers: Iterator[int], *, store_id: str = ""
+    ) -> None:
         """numbers: grow across the controllers of this broker, as two of them may have the same epoch."""
         self._context = context
         self._broker_id = broker_id
         self._send = send
         self._numbers = numbers
+        self._store_id = store_id
         self._leaderships: dict[int, dict[TopicPartition, bool]] = {}
         self._stops: dict[int, dict[TopicPartition, bool]] = {}
         self._topics: dict[int, set[str]] = {}
@@ -157,6 +160,7 @@ class Outbox:
                 controller_epoch=context.epoch,
                 broker_epoch=context.brokers[broker].epoch,
                 number=next(self._numbers),
+                store_id=self._store_id,
                 partitions=tuple(part),
                 overrides={
                     topic: context.overrides.get(topic, {}) for topic in sorted({state.name.topic for state in part})
@@ -200,6 +204,7 @@ class Outbox:
                 controller_epoch=context.epoch,
                 broker_epoch=context.brokers[broker].epoch,
                 number=number,
+                store_id=self._store_id,
                 brokers=tuple(context.brokers[each] for each in sorted(context.brokers)),
                 topics=tuple(topics),
                 deleted=tuple(deleted),
@@ -222,6 +227,7 @@ class Outbox:
                 controller_epoch=context.epoch,
                 broker_epoch=context.brokers[broker].epoch,
                 number=next(self._numbers),
+                store_id=self._store_id,
                 partitions=tuple(
                     StopPartition(name=name, leader_epoch=self._stop_epoch(name), delete=stops[name]) for name in part
                 ),

@@ -66,6 +66,8 @@ class LeaderAndIsr(Struct, frozen=True, kw_only=True):
     """Each topic's own configuration keys."""
     number: int = 0
     """Increases with each request of a controller to a broker, so that a late copy is recognized."""
+    store_id: str = ""
+    """The id of the controller's cluster store; empty: not known."""
 
 
 class LogEnd(Struct, frozen=True, kw_only=True):
@@ -99,6 +101,7 @@ class StopReplica(Struct, frozen=True, kw_only=True):
     broker_epoch: int
     partitions: tuple[StopPartition, ...]
     number: int = 0
+    store_id: str = ""
 
 
 class StopReplicaResponse(Struct, frozen=True, kw_only=True):

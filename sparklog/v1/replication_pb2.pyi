@@ -48,7 +48,7 @@ class TopicOverrides(_message.Message):
     def __init__(self, configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class LeaderAndIsrRequest(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "partitions", "overrides", "number")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "partitions", "overrides", "number", "store_id")
     class OverridesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -62,13 +62,15 @@ class LeaderAndIsrRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     OVERRIDES_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionState]
     overrides: _containers.MessageMap[str, TopicOverrides]
     number: int
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionState, _Mapping]]] = ..., overrides: _Optional[_Mapping[str, TopicOverrides]] = ..., number: _Optional[int] = ...) -> None: ...
+    store_id: str
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionState, _Mapping]]] = ..., overrides: _Optional[_Mapping[str, TopicOverrides]] = ..., number: _Optional[int] = ..., store_id: _Optional[str] = ...) -> None: ...
 
 class PartitionOutcome(_message.Message):
     __slots__ = ("topic", "partition", "error")
@@ -113,18 +115,20 @@ class StopPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., delete: _Optional[bool] = ...) -> None: ...
 
 class StopReplicaRequest(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "partitions", "number")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "partitions", "number", "store_id")
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
     partitions: _containers.RepeatedCompositeFieldContainer[StopPartition]
     number: int
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[StopPartition, _Mapping]]] = ..., number: _Optional[int] = ...) -> None: ...
+    store_id: str
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[StopPartition, _Mapping]]] = ..., number: _Optional[int] = ..., store_id: _Optional[str] = ...) -> None: ...
 
 class StopReplicaResponse(_message.Message):
     __slots__ = ("errors",)
@@ -178,7 +182,7 @@ class TopicState(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[PartitionState, _Mapping]]] = ..., overrides: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class UpdateMetadataRequest(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "brokers", "topics", "deleted", "is_full", "broker_overrides", "number", "acls", "quotas", "client_metrics", "full_since", "ends_full")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "brokers", "topics", "deleted", "is_full", "broker_overrides", "number", "acls", "quotas", "client_metrics", "full_since", "ends_full", "store_id")
     class BrokerOverridesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +204,7 @@ class UpdateMetadataRequest(_message.Message):
     CLIENT_METRICS_FIELD_NUMBER: _ClassVar[int]
     FULL_SINCE_FIELD_NUMBER: _ClassVar[int]
     ENDS_FULL_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -214,7 +219,8 @@ class UpdateMetadataRequest(_message.Message):
     client_metrics: ClientMetricsSubscriptions
     full_since: int
     ends_full: bool
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerState, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicState, _Mapping]]] = ..., deleted: _Optional[_Iterable[str]] = ..., is_full: _Optional[bool] = ..., broker_overrides: _Optional[_Mapping[int, TopicOverrides]] = ..., number: _Optional[int] = ..., acls: _Optional[_Union[AclList, _Mapping]] = ..., quotas: _Optional[_Union[QuotaList, _Mapping]] = ..., client_metrics: _Optional[_Union[ClientMetricsSubscriptions, _Mapping]] = ..., full_since: _Optional[int] = ..., ends_full: _Optional[bool] = ...) -> None: ...
+    store_id: str
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerState, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicState, _Mapping]]] = ..., deleted: _Optional[_Iterable[str]] = ..., is_full: _Optional[bool] = ..., broker_overrides: _Optional[_Mapping[int, TopicOverrides]] = ..., number: _Optional[int] = ..., acls: _Optional[_Union[AclList, _Mapping]] = ..., quotas: _Optional[_Union[QuotaList, _Mapping]] = ..., client_metrics: _Optional[_Union[ClientMetricsSubscriptions, _Mapping]] = ..., full_since: _Optional[int] = ..., ends_full: _Optional[bool] = ..., store_id: _Optional[str] = ...) -> None: ...
 
 class QuotaList(_message.Message):
     __slots__ = ("quotas",)

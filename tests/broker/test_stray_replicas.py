@@ -76,7 +76,7 @@ class Broker1:
             dynamic=DynamicConfig(BrokerConfig()),
             groups=SimpleNamespace(forget_topics=lambda _: None),
             strays=self.strays,
-            store_guard=SimpleNamespace(when_sure=lambda *_: None),
+            store_guard=SimpleNamespace(when_sure=lambda *_: None, check_controller=lambda _: None),
         )
         self.update = update_metadata.API.bind(services)
 

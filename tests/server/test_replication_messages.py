@@ -61,7 +61,8 @@ def some(item: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def fenced(value: type, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.builds(value, controller_id=int32, controller_epoch=int32, broker_epoch=int64, number=int64, **more)
+    common = {"controller_id": int32, "controller_epoch": int32, "broker_epoch": int64, "number": int64}
+    return st.builds(value, **common, store_id=texts, **more)
 
 
 def about_files(value: type, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -1,7 +1,7 @@
 """UpdateMetadata: receive changes of the cluster from the controller (controller to every broker).
 
 - STALE_CONTROLLER_EPOCH: the controller has been deposed. STALE_BROKER_EPOCH: the request was meant for this broker
-  before its restart.
+  before its restart. INCONSISTENT_CLUSTER_ID: the controller's cluster store is another one, which was lost.
 - A full update deletes the logs of partitions that have moved to other brokers (broker/strays.py).
 - A full update of very many topics comes in parts; it is complete with the last one.
 - The committed offsets of deleted topics are deleted too; after a full update a little later (broker/store_guard.py).
@@ -45,7 +45,11 @@ async def handle(
     store_guard: StoreGuard,
     strays: StrayReplicas,
 ) -> UpdateMetadataResponse:
-    """Apply the update; the answer is empty. Raises StaleControllerEpoch or StaleBrokerEpoch."""
+    """Apply the update; the answer is empty.
+
+    Raises StaleControllerEpoch, StaleBrokerEpoch or InconsistentClusterId.
+    """
+    store_guard.check_controller(request.store_id)
     epoch = registration.epoch
     if request.broker_epoch < epoch:
         raise StaleBrokerEpoch(f"broker epoch {request.broker_epoch} is over: it is {epoch}")
