@@ -36,7 +36,7 @@ from sparklog.jobs.job import JobContext, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.jobs.session import open_session
 
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 MIB = 1 << 20
 CLEANED = re.compile(
     r"cleaned log (?P<log>\S+) .*?\n\s*(?P<mb>[\d.,]+) MB of log processed in (?P<seconds>[\d.,]+) seconds", re.S
