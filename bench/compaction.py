@@ -2,7 +2,9 @@
 
     task      the job's report for the partition: both passes and the swap, by the size of the log before
     job       the same megabytes by the time of the whole run: plan, Spark job, report in Delta; the session is warm
-    kafka     the same passes, as Apache Kafka's cleaner reports them in its own log
+    kafka     the same passes, as Apache Kafka's cleaner reports them in its own log. Where its buffer does not hold all
+              keys (log.cleaner.dedupe.buffer.size), it cleans the log in several rounds: the megabytes of the log by
+              the time of all of them
 
 With --kafka HOST:PORT and --kafka-log FILE (the file to which that broker logs) of an Apache Kafka on this machine,
 started with log.cleaner.backoff.ms=1000, the same client produces the same records there, to a topic that is compacted
@@ -37,9 +39,11 @@ from sparklog.jobs.options import parse_options
 from sparklog.jobs.session import open_session
 
 TIMEOUT_S = 600
+SETTLED_S = 8
+"""Pause after which the cleaner is done: longer than its backoff."""
 MIB = 1 << 20
 CLEANED = re.compile(
-    r"cleaned log (?P<log>\S+) .*?\n\s*(?P<mb>[\d.,]+) MB of log processed in (?P<seconds>[\d.,]+) seconds", re.S
+    r"cleaned log (?P<log>\S+) .*?\n\s*[\d.,]+ MB of log processed in (?P<seconds>[\d.,]+) seconds", re.S
 )
 VALUES = 1000
 STEP = 100_000
@@ -103,8 +107,11 @@ def show(name: str, load: Load, megabytes: float, seconds: float, more: str = ""
     )
 
 
-def measure_kafka(bootstrap: str, log: Path, load: Load, *, quiet: bool = False) -> None:
-    """Produce, let the cleaner begin, and wait until it has logged its time."""
+def measure_kafka(bootstrap: str, log: Path, load: Load, megabytes: float, *, quiet: bool = False) -> None:
+    """Produce, let the cleaner begin, and wait until it has logged its time and begins no further round.
+
+    megabytes: of the log, as it was here
+    """
     with topic(bootstrap, cleanup_policy="delete", retention_ms="-1", segment_bytes=load.segment_bytes) as name:
         fill(bootstrap, name, load)
         since = log.stat().st_size
@@ -114,30 +121,30 @@ def measure_kafka(bootstrap: str, log: Path, load: Load, *, quiet: bool = False)
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
         deadline = time.monotonic() + TIMEOUT_S
-        while not (passes := _passes(log, since, f"{name}-0")):
+        rounds: list[float] = []
+        last = time.monotonic()
+        while not rounds or time.monotonic() - last < max(SETTLED_S, 4 * rounds[-1]):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the cleaner did not come to {name} within {TIMEOUT_S} s")
+                raise RuntimeError(f"the cleaner was not done with {name} within {TIMEOUT_S} s")
             time.sleep(0.2)
+            if (found := _rounds(log, since, f"{name}-0")) != rounds:
+                rounds, last = found, time.monotonic()
     if not quiet:
-        show("kafka", load, sum(mb for mb, _ in passes) * MIB / 1e6, sum(seconds for _, seconds in passes))
+        show("kafka", load, megabytes, sum(rounds), f"{len(rounds)} rounds")
 
 
-def _passes(log: Path, since: int, name: str) -> list[tuple[float, float]]:
-    """Return megabytes and seconds of each pass over that log."""
+def _rounds(log: Path, since: int, name: str) -> list[float]:
+    """Return the seconds of each round of the cleaner on that log."""
     with log.open("rb") as file:
         file.seek(since)
         text = file.read().decode("utf-8", "replace")
-    return [
-        (float(found["mb"].replace(",", "")), float(found["seconds"].replace(",", "")))
-        for found in CLEANED.finditer(text)
-        if found["log"] == name
-    ]
+    return [float(found["seconds"].replace(",", "")) for found in CLEANED.finditer(text) if found["log"] == name]
 
 
 def measure(
     spark: Any, grpc: str, kafka: str, reports: str, load: Load, *, memory: int = 256, quiet: bool = False
-) -> None:
-    """Produce, run the job, and show its report."""
+) -> float:
+    """Produce, run the job, and show its report; return the megabytes of the log."""
     with topic(kafka, cleanup_policy="compact", segment_bytes=load.segment_bytes) as name:
         fill(kafka, name, load)
         context = JobContext(spark=spark, reports=reports, client={"bootstrap_servers": grpc})
@@ -148,11 +155,12 @@ def measure(
         row = run.rows.collect()[0]
         if run.status or row.outcome != "compacted":
             raise RuntimeError(str(row))
+    megabytes = float(row.bytes_before / 1e6)
     if not quiet:
-        megabytes = row.bytes_before / 1e6
         more = f"{row.records_after:,} records stay, by {row.how}"
         show("task", load, megabytes, row.seconds, more)
         show("job", load, megabytes, seconds)
+    return megabytes
 
 
 class MemoryWatch:
@@ -238,13 +246,13 @@ def main() -> None:
                 measure_memory(*ours, load, options.memory_per_task)
             return
         small = loads[0]._replace(records=options.records // 10 + 1, keys=options.keys // 10 + 1)
-        measure(*ours, small, quiet=True)
+        megabytes = measure(*ours, small, quiet=True)
         if options.kafka:
-            measure_kafka(options.kafka, options.kafka_log, small, quiet=True)
+            measure_kafka(options.kafka, options.kafka_log, small, megabytes, quiet=True)
         for load in loads * options.runs:
-            measure(*ours, load, memory=options.memory_per_task)
+            megabytes = measure(*ours, load, memory=options.memory_per_task)
             if options.kafka:
-                measure_kafka(options.kafka, options.kafka_log, load)
+                measure_kafka(options.kafka, options.kafka_log, load, megabytes)
 
 
 if __name__ == "__main__":
