@@ -738,7 +738,7 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (batches_are_forgotten, with_sinks(FaultKind.RESTART), 0),
         (losers_are_committed_too, with_sinks(FaultKind.RESTART), 0),
         (a_store_that_loses_everything_is_not_noticed, without_administrators(FaultKind.EMPTIED_STORE), 0),
-        (partitions_without_a_state_are_new, without_administrators(FaultKind.EMPTIED_STORE, FaultKind.KILL), 38),
+        (partitions_without_a_state_are_new, without_administrators(FaultKind.EMPTIED_STORE, FaultKind.KILL), 137),
         (logs_without_an_id_are_no_strays, scenario_of, 70260),
         (whoever_restores_a_topic_leads_it, without_administrators(FaultKind.LOST_STORE, FaultKind.ISOLATE), 2),
     ],
