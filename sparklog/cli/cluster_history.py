@@ -68,9 +68,9 @@ def _records(bootstrap: str, since: int | None) -> Iterator[dict[str, Any]]:
         else:
             consumer.seek_to_timestamp(since, HISTORY)
         silent = 0
-        while consumer.position(HISTORY) < end and silent < SILENT_POLLS:
+        while (before := consumer.position(HISTORY)) < end and silent < SILENT_POLLS:
             records = consumer.poll(POLL_MS)
-            silent = 0 if records else silent + 1
+            silent = silent + 1 if consumer.position(HISTORY) == before else 0
             yield from (json.loads(record.value or b"{}") for record in records if record.offset < end)
 
 

@@ -111,7 +111,7 @@ def _seek(
 def _polls(consumer: Consumer, assigned: list[TopicPartition], exit_at_end: bool) -> Iterator[list[Any]]:
     """Yield the records of each poll; with `exit_at_end`, up to the present end of each partition.
 
-    Raises RequestTimedOut after SILENCE_MS without a record before that.
+    Raises RequestTimedOut if no position has moved for SILENCE_MS before that.
     """
     if not exit_at_end:
         while True:
@@ -120,12 +120,14 @@ def _polls(consumer: Consumer, assigned: list[TopicPartition], exit_at_end: bool
     unfinished = {partition for partition in assigned if consumer.position(partition) < ends[partition]}
     silent_polls = 0
     while unfinished:
+        before = {partition: consumer.position(partition) for partition in unfinished}
         records = consumer.poll(POLL_MS, max_records=POLL_RECORDS)
-        silent_polls = 0 if records else silent_polls + 1
+        after = {partition: consumer.position(partition) for partition in unfinished}
+        silent_polls = silent_polls + 1 if after == before else 0
         if silent_polls * POLL_MS >= SILENCE_MS:
             raise RequestTimedOut(f"nothing came for {SILENCE_MS // 1000} s, before the end of {min(unfinished)}")
         yield [record for record in records if record.offset < ends[TopicPartition(record.topic, record.partition)]]
-        unfinished = {partition for partition in unfinished if consumer.position(partition) < ends[partition]}
+        unfinished = {partition for partition, position in after.items() if position < ends[partition]}
 
 
 def _print(polls: Iterator[list[Any]], render: Callable[[Any], str], max_messages: int | None) -> None:

@@ -8,12 +8,14 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 
-from sparklog.cli import produce
+from sparklog.base.ids import TopicPartition
+from sparklog.cli import consume, produce
 from sparklog.client import Admin, Producer
 from sparklog.testing import RunningBroker
 from support.clients.command_result import CommandResult
@@ -300,3 +302,25 @@ def test_a_quick_measurement_names_its_figures(sparklog: Sparklog) -> None:
         ("consume, Arrow tables", 2000),
     ]
     assert sparklog("topics", "list", "--json").rows == []
+
+
+class Skipping:
+    """A consumer whose polls move over aborted records, and over one that counts at last."""
+
+    def __init__(self, chunks: int) -> None:
+        self._position, self._end = 0, chunks
+
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self._end)
+
+    def position(self, _: TopicPartition) -> int:
+        return self._position
+
+    def poll(self, _: int, *, max_records: int) -> list[Any]:
+        self._position += 1
+        return [SimpleNamespace(topic="t", partition=0, offset=self._end - 1)] if self._position == self._end else []
+
+
+def test_a_long_run_of_aborted_records_is_no_silence() -> None:
+    polls = consume._polls(Skipping(1_000), [TopicPartition("t", 0)], exit_at_end=True)
+    assert [record.offset for records in polls for record in records] == [999]

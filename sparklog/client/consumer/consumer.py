@@ -210,7 +210,8 @@ class AsyncConsumer(AsyncClient):
     async def poll(self, timeout_ms: int = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
         """Return up to `max_records` (None: max_poll_records) as soon as there is one; none after `timeout_ms`.
 
-        Records of one partition come in order. Raises the error of a partition that cannot be read:
+        Also returns none at once if a position has moved over records that are not returned: aborted ones, and markers
+        of transactions. Records of one partition come in order. Raises the error of a partition that cannot be read:
         UnknownTopicOrPartition or CorruptRecord; with auto_offset_reset="none" also OffsetOutOfRange, and LogTruncation
         if an unclean election has lost records that were read. With another auto_offset_reset the consumer continues
         as that option says, or at the first lost record. Raises InvalidRequest if nothing is assigned or subscribed to.
@@ -282,6 +283,22 @@ class AsyncConsumer(AsyncClient):
         """Whether the group has work on the event loop before `take` may return records; for any thread."""
         return self._group is not None and self._group.needs_poll
 
+    @property
+    def has_result(self) -> bool:
+        """Whether `take` would return records, move a position over records that are not returned, or raise an error.
+
+        For any thread.
+        """
+        if self._closed:
+            return True
+        if self._group and self._group.callbacks.holds_back:
+            return False
+        with self._assignment.lock:
+            if not len(self._assignment):
+                return not self.is_subscribed
+            is_fetched = any((state.chunks and not state.paused) or state.error for state in self._assignment)
+            return is_fetched or bool(self._assignment.unread)
+
     async def next_call(self, deadline: float) -> UserCall | None:
         """Wait for a call that the user must make, and return it; None once there are records or at the deadline.
 
@@ -296,7 +313,7 @@ class AsyncConsumer(AsyncClient):
                     while True:
                         if self._group and (call := self._group.next_call()):
                             return call
-                        if self._has_result():
+                        if self.has_result:
                             return None
                         await self._signal.wait()
             except TimeoutError:
@@ -438,12 +455,6 @@ class AsyncConsumer(AsyncClient):
         await asyncio.wait([leaving])
         if not leaving.cancelled():
             leaving.result()
-
-    def _has_result(self) -> bool:
-        if self._group and self._group.callbacks.holds_back:
-            return False
-        with self._assignment.lock:
-            return any((state.chunks and not state.paused) or state.error for state in self._assignment)
 
     def _take_rows(self, most: int) -> Rows:
         if self._closed:

@@ -69,16 +69,12 @@ class Consumer(SyncClient[AsyncConsumer]):
 
     def poll(self, timeout_ms: int = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
         """As AsyncConsumer.poll."""
-        if not self._core.needs_poll and (records := self._core.take(max_records)):
-            return records
-        self._wait(timeout_ms)
+        self._wait_for_result(timeout_ms)
         return self._core.take(max_records)
 
     def poll_arrow(self, timeout_ms: int = 1_000, max_records: int | None = None) -> Any:
         """As AsyncConsumer.poll_arrow."""
-        if not self._core.needs_poll and (table := self._core.take_arrow(max_records)).num_rows:
-            return table
-        self._wait(timeout_ms)
+        self._wait_for_result(timeout_ms)
         return self._core.take_arrow(max_records)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -110,8 +106,10 @@ class Consumer(SyncClient[AsyncConsumer]):
         finally:
             self._run(self._core.release())
 
-    def _wait(self, timeout_ms: int) -> None:
-        """Wait for records, and make the group's calls in the caller's thread."""
+    def _wait_for_result(self, timeout_ms: int) -> None:
+        """Wait for records, unless there are some, and make the group's calls in the caller's thread."""
+        if self._core.has_result and not self._core.needs_poll:
+            return
         deadline = self._run(self._core.deadline(timeout_ms))
         while call := self._run(self._core.next_call(deadline)):
             call.run_here()

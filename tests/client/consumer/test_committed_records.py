@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
-from sparklog.client import Admin
+from sparklog.client import Admin, Consumer
 from sparklog.client.aio import AsyncConsumer
 from sparklog.log.reader import LogReader
 from sparklog.testing.memory_fs import MemoryFs
@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 
 PARTITION = TopicPartition("t", 0)
 FOLDER = "/logs/t-0"
+LONG_MS = round(3_000 * PATIENCE_S)
+"""Longer than the test may take."""
 
 
 class Leader(ScriptedBroker):
@@ -31,6 +33,8 @@ class Leader(ScriptedBroker):
     def __init__(self, log: TransactionalFolder) -> None:
         super().__init__(partitions=1)
         self.log = log
+        self.is_read = asyncio.Event()
+        """Whether a consumer has asked for what follows the last committed record."""
 
     async def DescribeTopics(self, request: Any, context: Any) -> Any:  # noqa: N802
         part = admin_pb2.PartitionDescription(partition=0, leader=0, high_watermark=self.log.end)
@@ -59,6 +63,7 @@ class Leader(ScriptedBroker):
                         producer_id=entry.producer_id, first_offset=entry.first_offset, last_offset=entry.last_offset
                     )
         else:
+            self.is_read.set()
             await asyncio.sleep(0.005)
         return log_pb2.FetchResponse(partitions=[found])
 
@@ -105,6 +110,24 @@ async def test_a_consumer_skips_aborted_records_and_waits_for_open_transactions(
             consumer.assign([PARTITION])
             assert await consumer.end_offsets([PARTITION]) == {PARTITION: log.end}
             assert await polled(consumer, log.end) == log.records
+
+
+async def test_a_poll_that_finds_only_aborted_records_moves_the_position_and_returns_at_once(log):
+    leader = Leader(log)
+    async with running(leader) as broker:
+
+        def read() -> list[list[int]]:
+            with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+                consumer.assign([PARTITION])
+                polled = [[record.offset for record in consumer.poll(LONG_MS)]]
+                asyncio.run_coroutine_threadsafe(leader.is_read.wait(), loop).result(PATIENCE_S)
+                while consumer.position(PARTITION) < log.last_stable_offset:
+                    polled.append([record.offset for record in consumer.poll(LONG_MS)])
+            return polled
+
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await asyncio.to_thread(read) == [log.readable, []]
 
 
 async def test_a_read_in_spark_through_the_broker_does_the_same(log):
