@@ -39,6 +39,7 @@ from sparklog.spark.offsets.topic import ReplayTask, read_changes
 PARTITION = TopicPartition("__consumer_offsets", 0)
 STEP = 100_000
 APPENDED = 1_000  # record batches at once
+COMMIT_BYTES = 90
 PARTITIONS_OF_A_GROUP = 10
 _VALUE = np.dtype(
     [("version", ">i2"), ("offset", ">i8"), ("epoch", ">i4"), ("metadata", "u1"), ("time", ">i8"), ("tags", "u1")]
@@ -54,12 +55,8 @@ def main() -> None:
     """Write, load, make the snapshot, load again."""
     options = _options()
     with tempfile.TemporaryDirectory() as parent:
-        log = _open(Path(parent))
         started = time.perf_counter()
-        for batch in commits(options.commits, options.keys):
-            batches = encode_all(batch, max_batch_bytes=options.batch * 90, default_timestamp_ms=0)
-            for at in range(0, len(batches), APPENDED):
-                log.append(bytearray().join(batches[at : at + APPENDED]), leader_epoch=0)
+        log = write_commits(Path(parent), options.commits, options.keys, options.batch)
         print(f"{options.commits:,} commits for {options.keys:,} keys, {log.size_bytes / 1e6:,.0f} MB, "
               f"written in {time.perf_counter() - started:.1f} s")  # fmt: skip
         _measure("everything", log)
@@ -67,6 +64,17 @@ def main() -> None:
         size = make_snapshot(log, log.log_end_offset - options.tail)
         print(f"the snapshot has {size:,} bytes and was made in {time.perf_counter() - started:.1f} s, without Spark")
         _measure("snapshot", log)
+
+
+def write_commits(log_dir: Path, count: int, keys: int, in_batch: int) -> Log:
+    """Write commits to a partition of the offsets topic in a log directory; return the open log."""
+    config = TopicConfig(segment_bytes=100 << 20)
+    log = Log.open(LocalFs(), str(log_dir / str(PARTITION)), config, SystemClock(), clean=True)
+    for batch in commits(count, keys):
+        batches = encode_all(batch, max_batch_bytes=in_batch * COMMIT_BYTES, default_timestamp_ms=0)
+        for at in range(0, len(batches), APPENDED):
+            log.append(bytearray().join(batches[at : at + APPENDED]), leader_epoch=0)
+    return log
 
 
 def commits(count: int, keys: int) -> Iterator[pa.RecordBatch]:
@@ -119,11 +127,6 @@ def _measure(name: str, log: Log) -> None:
     shard, done = load(log, log.log_end_offset, _new_shard, lambda: True)
     took, cpu = time.perf_counter() - started, time.process_time() - cpu
     print(f"{name:<12}{took:8.2f} s  {cpu:8.2f} s of CPU   {len(shard.groups):,} groups, from {done}")
-
-
-def _open(parent: Path) -> Log:
-    folder = parent / str(PARTITION)
-    return Log.open(LocalFs(), str(folder), TopicConfig(segment_bytes=100 << 20), SystemClock(), clean=True)
 
 
 def _options() -> argparse.Namespace:

@@ -2,10 +2,10 @@
 
     isr_audit       reads --megabytes of logs, in --partitions partitions: every batch's CRC, order and index entries
     offset_replay   reads --commits commits of --keys keys into its two Delta tables; then again, with nothing new
-    retention       deletes all closed segments but the newest, of --many partitions with --segments segments each
+    retention       deletes the closed segments of --many partitions with --segments segments each
 
-Times are those of the whole run, from the plan to the report in Delta; the session is warm. They grow with the work:
-a job's run without any takes the time that the second replay shows.
+Times are those of the whole run, from the plan to the report in Delta; the session is warm. The second replay shows
+what a run takes without work.
 """
 
 from __future__ import annotations
@@ -19,33 +19,27 @@ from typing import Any
 
 from bench.archive import TIMEOUT_S, rows
 from bench.harness import broker_process
-from bench.offsets_load import PARTITION, commits
-from sparklog.base.clock import SystemClock
-from sparklog.base.fs import LocalFs
+from bench.offsets_load import write_commits
 from sparklog.base.ids import TopicPartition
-from sparklog.base.topic_config import TopicConfig
 from sparklog.client import Admin, Producer
 from sparklog.jobs import isr_audit, offset_replay, retention
-from sparklog.jobs.job import Job, JobContext, Run, run_job
+from sparklog.jobs.job import Job, JobContext, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.jobs.session import open_session
-from sparklog.log.log import Log
-from sparklog.records.arrow import encode_all
 
 RECORD_BYTES = 1_000
 STEP = 10_000
-COMMITS_IN_BATCH_BYTES = 10 * 90
-WARM = {"commits": 10_000, "keys": 100}
+COMMITS_IN_BATCH = 10
 
 
-def timed(job: Job, context: JobContext, **options: Any) -> tuple[Run, float]:
-    """Run the job; return the run and its seconds. Raises RuntimeError if it has findings."""
+def seconds_of(job: Job, context: JobContext, **options: Any) -> float:
+    """Run the job and return its seconds. Raises RuntimeError if it has findings."""
     begun = time.perf_counter()
     run = run_job(job, context, parse_options(job, options))
     seconds = time.perf_counter() - begun
     if run.status:
         raise RuntimeError(f"{job.name}: {run.rows.collect()}")
-    return run, seconds
+    return seconds
 
 
 def fill(bootstrap: str, topic: str, partitions: int, megabytes: int) -> None:
@@ -62,32 +56,20 @@ def measure_audit(spark: Any, folder: str, partitions: int, megabytes: int) -> s
     with broker_process() as broker:
         context = JobContext(spark=spark, reports=folder, client={"bootstrap_servers": broker.bootstrap})
         fill(broker.bootstrap, "warm", 1, 10)
-        timed(isr_audit.JOB, context, topics=["warm"])
+        seconds_of(isr_audit.JOB, context, topics=["warm"])
         fill(broker.bootstrap, "audited", partitions, megabytes)
-        _, seconds = timed(isr_audit.JOB, context, topics=["audited"])
+        seconds = seconds_of(isr_audit.JOB, context, topics=["audited"])
     return f"isr_audit      {megabytes:,} MB in {seconds:.1f} s: {megabytes / seconds:,.0f} MB/s"
-
-
-def write_commits(folder: Path, count: int, keys: int) -> None:
-    """Write a partition of the offsets topic to a log directory."""
-    config = TopicConfig(segment_bytes=100 << 20)
-    log = Log.open(LocalFs(), str(folder / str(PARTITION)), config, SystemClock(), clean=True)
-    for batch in commits(count, keys):
-        batches = encode_all(batch, max_batch_bytes=COMMITS_IN_BATCH_BYTES, default_timestamp_ms=0)
-        log.append(bytearray().join(batches), leader_epoch=0)
-    log.close()
 
 
 def measure_replay(spark: Any, folder: str, count: int, keys: int) -> str:
     """Replay a log directory's offsets topic twice; return a line about it."""
-    seconds = []
-    for name, size in (("warm", WARM), ("replayed", {"commits": count, "keys": keys})):
+    for name, commits, of_keys in (("warm", 10_000, 100), ("replayed", count, keys)):
         path = Path(folder, name)
         path.mkdir()
-        write_commits(path, size["commits"], size["keys"])
+        write_commits(path, commits, of_keys, COMMITS_IN_BATCH).close()
         context = JobContext(spark=spark, reports=f"{folder}/{name}-tables", client={})
-        seconds = [timed(offset_replay.JOB, context, path=str(path))[1] for _ in range(2)]
-    first, again = seconds
+        first, again = (seconds_of(offset_replay.JOB, context, path=str(path)) for _ in range(2))
     return (
         f"offset_replay  {count:,} commits of {keys:,} keys in {first:.1f} s: {count / first:,.0f} commits/s; "
         f"with nothing new {again:.1f} s"
@@ -103,8 +85,8 @@ def measure_retention(spark: Any, folder: str, partitions: int, segments: int) -
                 configs = {"internal.segment.bytes": "4000", "retention.bytes": "1"}
                 admin.create_topic(topic, partitions=count, configs=configs)
                 _fill_segments(broker.bootstrap, topic, range(count), segments)
-        timed(retention.JOB, context, topics=["warm"])
-        _, seconds = timed(retention.JOB, context, topics=["shortened"])
+        seconds_of(retention.JOB, context, topics=["warm"])
+        seconds = seconds_of(retention.JOB, context, topics=["shortened"])
         with Admin(bootstrap_servers=broker.bootstrap) as admin:
             names = [TopicPartition("shortened", each) for each in range(partitions)]
             starts = admin.list_offsets(dict.fromkeys(names, "earliest"))
