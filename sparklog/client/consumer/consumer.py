@@ -280,15 +280,11 @@ class AsyncConsumer(AsyncClient):
 
     @property
     def needs_poll(self) -> bool:
-        """Whether the group has work on the event loop before `take` may return records; for any thread."""
-        return self._group is not None and self._group.needs_poll
+        """Whether to wait before `take`: it has no result, or the group has work on the event loop; for any thread."""
+        return not self._has_result() or (self._group is not None and self._group.needs_poll)
 
-    @property
-    def has_result(self) -> bool:
-        """Whether `take` would return records, move a position over records that are not returned, or raise an error.
-
-        For any thread.
-        """
+    def _has_result(self) -> bool:
+        """Whether `take` would return records, move a position over records that are not returned, or raise."""
         if self._closed:
             return True
         if self._group and self._group.callbacks.holds_back:
@@ -313,7 +309,7 @@ class AsyncConsumer(AsyncClient):
                     while True:
                         if self._group and (call := self._group.next_call()):
                             return call
-                        if self.has_result:
+                        if self._has_result():
                             return None
                         await self._signal.wait()
             except TimeoutError:

@@ -108,7 +108,7 @@ class Consumer(SyncClient[AsyncConsumer]):
 
     def _wait_for_result(self, timeout_ms: int) -> None:
         """Wait for records, unless there are some, and make the group's calls in the caller's thread."""
-        if self._core.has_result and not self._core.needs_poll:
+        if not self._core.needs_poll:
             return
         deadline = self._run(self._core.deadline(timeout_ms))
         while call := self._run(self._core.next_call(deadline)):
