@@ -29,6 +29,7 @@ MANY = 100
 """Partitions of the wide topic."""
 READ_BYTES = 1 << 20
 TIMEOUT_S = 60
+WAITS_TO_SEND = selectors.EVENT_READ | selectors.EVENT_WRITE
 
 
 class Topics(NamedTuple):
@@ -67,8 +68,8 @@ class Pipelined:
         self._left = 0
         self._buffer = memoryview(bytearray(READ_BYTES))
 
-    def send(self) -> None:
-        """Send what may be in flight, as far as the socket takes it."""
+    def send(self) -> bool:
+        """Send what may be in flight. Return False if the socket has not taken all of it."""
         while self._unsent or self._may_send:
             if not self._unsent:
                 self._unsent = self._frame
@@ -76,7 +77,8 @@ class Pipelined:
             try:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
             except BlockingIOError:
-                return
+                return False
+        return True
 
     def receive(self) -> int:
         """Return the number of answers that have arrived."""
@@ -109,10 +111,7 @@ def run(broker: BrokerProcess, load: Load, frame: bytes, seconds: float) -> Meas
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         for _ in range(load.connections):
             connection = stack.enter_context(connected(broker))
-            selector.register(
-                connection, selectors.EVENT_READ, pipelined := Pipelined(connection, frame, load.in_flight)
-            )
-            pipelined.send()
+            selector.register(connection, WAITS_TO_SEND, Pipelined(connection, frame, load.in_flight))
         answers_within(selector, seconds / 5)
         before, began = broker.cpu_seconds(), time.perf_counter()
         answers = answers_within(selector, seconds)
@@ -126,7 +125,9 @@ def answers_within(selector: selectors.BaseSelector, seconds: float) -> int:
     while time.perf_counter() < until:
         for key, _ in selector.select(1):
             answers += key.data.receive()
-            key.data.send()
+            events = selectors.EVENT_READ if key.data.send() else WAITS_TO_SEND
+            if events != key.events:
+                selector.modify(key.fileobj, events, key.data)
     return answers
 
 

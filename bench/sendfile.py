@@ -110,7 +110,7 @@ def main() -> None:
         for broker in brokers.values():
             create_topic(broker.bootstrap, 1)
             client(Work("stream", broker.bootstrap, 0, batch, options.records // count, "all"))
-        for limit in (2 << 20, 4 << 20, 16 << 20):  # smaller responses are copied by both
+        for limit in (128 << 10, 1 << 20, 4 << 20):
             measure(brokers, options.records, limit, options.rounds)
 
 

@@ -6,7 +6,7 @@ import os
 
 from sparklog.broker.apis import fetch
 
-PARTITIONS = 60
+PARTITIONS = 120
 
 
 async def test_a_wide_response_holds_few_bytes_and_all_can_be_read(world, batch) -> None:
@@ -19,7 +19,7 @@ async def test_a_wide_response_holds_few_bytes_and_all_can_be_read(world, batch)
         fetch.PartitionFetch(topic="t", partition=number, fetch_offset=0, max_bytes=14_000)
         for number in range(PARTITIONS)
     ]
-    answer = await world.broker.serve(fetch.API, fetch.FetchRequest(max_bytes=1 << 20, partitions=asked))
+    answer = await world.broker.serve(fetch.API, fetch.FetchRequest(max_bytes=2 << 20, partitions=asked))
     assert 0 < sum(len(part.slice.data) for part in answer.partitions) <= fetch.HELD_BYTES < answer.size_bytes
     assert all(value in part.slice.read() for value, part in zip(values, answer.partitions, strict=True))
 

@@ -78,7 +78,7 @@ TOGETHER = 500
 """Partitions that are read without yielding: some milliseconds."""
 PART = 100
 """In larger requests: partitions that are read between two checks of the clock."""
-HELD_BYTES = 256 << 10
+HELD_BYTES = 1 << 20
 """Bytes of the log that a response may hold in memory; its further slices are read when they are sent."""
 __all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetchResult"]
 

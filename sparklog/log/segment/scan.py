@@ -33,7 +33,8 @@ CHUNK_BYTES = 4096
 
 _COMMON = struct.Struct(">qiib")  # offset, length, leader epoch or CRC, magic
 _V2 = struct.Struct(">ihiqqq")  # from 17: CRC, attributes, last offset delta, base and max timestamp, producer id
-_V2_START = struct.Struct(">qiibIhi")  # from 0: offset, length, leader epoch, magic, CRC, attributes, last offset delta
+_V2_START = struct.Struct(">qi4xb6xi")  # from 0: offset, length, magic, last offset delta
+_LEAST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _V1_TIMESTAMP = struct.Struct(">q")
 _V1_TIMESTAMP_AT = 18
 _MIN_SIZE = {0: LOG_OVERHEAD + 14, 1: LOG_OVERHEAD + 22, MAGIC: HEADER_SIZE}
@@ -135,25 +136,26 @@ def locate(
     Returns None if `data` has another format, ends too early, or has no batch where one should be: then use `walk`.
     Creates no `BatchPlace`, because small reads of many partitions spend their time here.
     """
-    unpack, length_of_data = _V2_START.unpack_from, len(data)
-    at = after = next_offset = 0
+    unpack, last_start, left = _V2_START.unpack_from, len(data) - _V2_START.size, end - position
+    at = next_offset = 0
     first = limit = -1
-    while at + _V2_START.size <= length_of_data:
-        base_offset, length, _, magic, _, _, delta = unpack(data, at)
+    while at <= last_start:
+        base_offset, length, magic, delta = unpack(data, at)
         after = at + LOG_OVERHEAD + length
-        if magic != MAGIC or after - at < HEADER_SIZE or delta < 0 or base_offset < 0 or position + after > end:
+        if magic != MAGIC or length < _LEAST_LENGTH or delta < 0 or base_offset < 0 or after > left:
             return None
         last_offset = base_offset + delta
-        if first < 0 <= last_offset - offset:
+        if first >= 0:
+            if after > limit or last_offset >= max_offset:
+                return _batch_range(data, position, first, at, next_offset)
+        elif last_offset >= offset:
             if not at and position and base_offset > offset:
                 return None  # the index does not match the file
             if last_offset >= max_offset or (after - at > max_bytes and not min_one_batch):
                 return BatchRange(position + at, 0, offset)
             first, limit = at, at + max(after - at, max_bytes)
-        elif first >= 0 and (after > limit or last_offset >= max_offset):
-            return _batch_range(data, position, first, at, next_offset)
         at, next_offset = after, last_offset + 1
-    if first >= 0 and (position + at == end or at + HEADER_SIZE > limit):
+    if first >= 0 and (at == left or at + HEADER_SIZE > limit):
         return _batch_range(data, position, first, at, next_offset)
     return None
 

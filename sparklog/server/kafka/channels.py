@@ -1,12 +1,12 @@
 """Channels: transfer of bytes over a plain socket or TLS. `connection.py` interprets the bytes.
 
-A channel reads into the buffer of its connection and sends one response at a time. Log slices of a large response go
-from the page cache to a plain socket by sendfile(2), without a copy in this process. Over TLS they are read piece by
-piece, at the pace of the peer. If the file of a slice is too short after a truncation, the connection is closed,
-because the slice's length has already been sent.
+A channel reads into the buffer of its connection and sends one response at a time. Large log slices go from the page
+cache to a plain socket by sendfile(2), without a copy in this process (bench/sendfile.py). Small slices are sent
+together with what is around them. Over TLS, large slices are read piece by piece, at the pace of the peer. If the file
+of a slice is too short after a truncation, the connection is closed, because the slice's length has already been sent.
 
-While the peer does not read a response, its slices stay unread, and only the unsent rest of its other bytes is in
-memory. Each connection has at most one response, which limits its memory.
+While the peer does not read a response, its slices are not in memory, only the unsent rest of its other bytes. Each
+connection has at most one response, which limits its memory.
 
 Plain sockets are read and written without an asyncio transport: its sendfile cannot be mixed with other writes without
 delay, and its cost per request equals all other work of a connection.
@@ -19,24 +19,26 @@ import logging
 import os
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from sparklog.base.errors import KafkaError
+from sparklog.base.fs import Buffer
 from sparklog.log.slice import LogSlice
-from sparklog.server.kafka.page_cache import JOINED_BYTES, Frame, descriptor
+from sparklog.server.kafka.page_cache import Frame, descriptor
 
-SENDFILE_ABOVE_BYTES = 1 << 20
-"""Maximum bytes of log slices in a response that is copied. If the socket accepts all of it at once, copying costs less
-than sendfile, which works page by page (bench/sendfile.py). Unsent bytes are read again later, not kept."""
+SMALL_BYTES = 64 << 10
+"""Slices below this size are sent together with what is around them. Responses below it may be corked."""
 PIECE_BYTES = 256 << 10
-"""Bytes read at once: of a slice over TLS, and of small slices that are joined."""
+"""Bytes that are sent together, and bytes that are read at once of a large slice where sendfile is not possible."""
+MAX_BUFFERS = 1024
+"""Maximum number of buffers of one system call (IOV_MAX)."""
 TOO_SHORT = "a file that was being sent has become shorter"
-CORKED_BYTES = 16 << 10
-"""Maximum size of a response in a common write: a copy of a larger one costs as much as a write."""
 BYTES_PER_ITERATION = 4 << 20
 """Bytes sent to one peer before other connections are served."""
+_SIZE = struct.Struct(">i")
 logger = logging.getLogger(__name__)
 
 
@@ -109,6 +111,13 @@ class _UnsentSlice:
         self.position = found.position
         self.left = found.size
 
+    def __len__(self) -> int:
+        return self.left
+
+    @property
+    def is_large(self) -> bool:
+        return self.left >= SMALL_BYTES
+
     def peek(self, limit: int) -> bytes:
         """Return the next bytes, at most `limit`. Raises KafkaStorageError, or EOFError if the file is too short."""
         part = self.slice
@@ -120,8 +129,10 @@ class _UnsentSlice:
             raise EOFError(TOO_SHORT)
         return data
 
-    def rest(self) -> bytes:
+    def rest(self) -> Buffer:
         """Return all that is left. Raises as `peek` does."""
+        if self.slice.data:
+            return memoryview(self.slice.data)[self.position - self.slice.position :]
         data = self.peek(self.left)
         if len(data) < self.left:
             raise EOFError(TOO_SHORT)
@@ -135,33 +146,60 @@ class _UnsentSlice:
 UnsentPart = memoryview | _UnsentSlice
 
 
-def _is_corkable(frame: Frame) -> bool:
+def _is_small(frame: Frame) -> bool:
     first = frame[0]
-    return len(frame) == 1 and isinstance(first, bytes) and len(first) <= CORKED_BYTES
+    return isinstance(first, bytes) and _SIZE.unpack_from(first)[0] < SMALL_BYTES
 
 
 def _parts(frame: Frame) -> Iterator[UnsentPart]:
-    return (_UnsentSlice(part) if isinstance(part, LogSlice) else memoryview(part) for part in frame)
+    """Yield the parts of a frame that are not empty."""
+    for part in frame:
+        if isinstance(part, LogSlice):
+            if part.size:
+                yield _UnsentSlice(part)
+        elif part:
+            yield memoryview(part)
 
 
-def _join_small(left: deque[UnsentPart]) -> None:
-    """Replace the first parts, up to a large slice or PIECE_BYTES, with one part of their bytes.
+def _gather(left: deque[UnsentPart]) -> list[Buffer]:
+    """Return the next bytes: of some parts up to a large slice, or a piece of a large slice. `_remove` removes them.
 
     Raises KafkaStorageError, or EOFError if a file is too short.
     """
-    together: list[bytes | memoryview] = []
+    buffers: list[Buffer] = []
     size = 0
-    while left and size < PIECE_BYTES:
-        part = left[0]
+    for part in left:
         if isinstance(part, memoryview):
-            together.append(part)
-        elif part.left < JOINED_BYTES:
-            together.append(part.rest())
+            buffers.append(part)
+        elif part.is_large:
+            return buffers or [part.peek(PIECE_BYTES)]
         else:
+            buffers.append(part.rest())
+        size += len(part)
+        if size >= PIECE_BYTES or len(buffers) == MAX_BUFFERS:
             break
-        size += len(together[-1])
+    return buffers
+
+
+def _remove(left: deque[UnsentPart], size: int) -> None:
+    """Remove the first `size` bytes."""
+    while size:
+        part = left[0]
+        if size < len(part):
+            if isinstance(part, _UnsentSlice):
+                part.advance(size)
+            else:
+                left[0] = part[size:]
+            return
+        size -= len(part)
         left.popleft()
-    left.appendleft(memoryview(b"".join(together)))
+
+
+def _forget(left: deque[UnsentPart]) -> None:
+    """Free the bytes of slices; they are read again when they can be sent."""
+    for part in left:
+        if isinstance(part, _UnsentSlice):
+            part.slice.forget()
 
 
 class PlainChannel:
@@ -173,7 +211,7 @@ class PlainChannel:
         self._fd = sock.fileno()
         self._owner = owner
         self._left: deque[UnsentPart] = deque()
-        self._is_copied = False  # slices are copied instead of sent by sendfile
+        self._has_data = False  # the bytes of slices may be in memory
         self._is_corked = False
         self._waits_for_room = False  # the loop watches for room in the socket
         self._is_reading = False
@@ -196,12 +234,12 @@ class PlainChannel:
         self._is_corked = False
         if not self._left or self._waits_for_room:
             return True
-        _join_small(self._left)
         return self._send_left() or self._wait_for_room()
 
     def send(self, frame: Frame) -> bool:
-        if self._is_corked and _is_corkable(frame):
+        if self._is_corked and _is_small(frame):
             self._left.extend(_parts(frame))
+            self._has_data = True
             return True
         try:
             if not self._left and len(frame) == 1 and isinstance(frame[0], bytes):
@@ -215,8 +253,7 @@ class PlainChannel:
                 self._left.append(memoryview(data)[sent:])
             else:
                 self._left.extend(_parts(frame))
-                log_bytes = sum(part.size for part in frame if isinstance(part, LogSlice))
-                self._is_copied = log_bytes <= SENDFILE_ABOVE_BYTES
+                self._has_data = True
                 if self._send_left():
                     self._stop_waiting()
                     return True
@@ -276,10 +313,13 @@ class PlainChannel:
             while left and allowed > 0:
                 allowed -= self._send_some(left)
         except (BlockingIOError, InterruptedError):
-            return False
+            pass
         except (OSError, EOFError, KafkaError) as error:
             self._close_after(error)
             return False
+        if self._has_data:
+            self._has_data = False
+            _forget(left)
         return not left
 
     def _close_after(self, error: Exception) -> None:
@@ -287,34 +327,17 @@ class PlainChannel:
         self.close()
 
     def _send_some(self, left: deque[UnsentPart]) -> int:
-        """Send from the first part, and return the number of bytes sent."""
+        """Send from the first part on, and return the number of bytes sent."""
         part = left[0]
-        if isinstance(part, _UnsentSlice):
-            if part.left >= JOINED_BYTES:
-                return self._send_slice(left, part)
-            _join_small(left)
-            part = left[0]
-            assert isinstance(part, memoryview)
-        # MSG_MORE: the rest of the same response follows and may share packets.
-        sent = self._socket.send(part, socket.MSG_MORE if len(left) > 1 else 0)
-        if sent == len(part):
-            left.popleft()
-        else:
-            left[0] = part[sent:]
-        return sent
-
-    def _send_slice(self, left: deque[UnsentPart], part: _UnsentSlice) -> int:
-        fd = None if self._is_copied else descriptor(part.slice.file)
-        if fd is None:
-            data = part.peek(SENDFILE_ABOVE_BYTES)
-            sent = self._socket.send(data, socket.MSG_MORE if len(left) > 1 else 0)
-        else:
+        if isinstance(part, _UnsentSlice) and part.is_large and (fd := descriptor(part.slice.file)) is not None:
             sent = os.sendfile(self._fd, fd, part.position, min(part.left, BYTES_PER_ITERATION))
-        if not sent:
-            raise EOFError(TOO_SHORT)
-        part.advance(sent)
-        if not part.left:
-            left.popleft()
+            if not sent:
+                raise EOFError(TOO_SHORT)
+        else:
+            buffers = _gather(left)
+            # MSG_MORE: the rest of the same response follows and may share packets.
+            sent = self._socket.sendmsg(buffers, (), socket.MSG_MORE if len(left) > len(buffers) else 0)
+        _remove(left, sent)
         return sent
 
 
@@ -383,13 +406,12 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._is_corked = False
         if not self._left or self._is_sending:
             return True
-        _join_small(self._left)
         self._is_sending = not self._send_left()
         return not self._is_sending
 
     def send(self, frame: Frame) -> bool:
         self._left.extend(_parts(frame))
-        if self._is_corked and _is_corkable(frame):
+        if self._is_corked and _is_small(frame):
             return True
         self._is_sending = not self._send_left()
         return not self._is_sending
@@ -411,22 +433,13 @@ class TlsChannel(asyncio.BufferedProtocol):
         assert self._transport
         while left and not self._is_full:
             try:
-                part = left[0]
-                if isinstance(part, _UnsentSlice) and part.left < JOINED_BYTES:
-                    _join_small(left)
-                    part = left[0]
-                if isinstance(part, memoryview):
-                    self._transport.write(part)
-                    left.popleft()
-                    continue
-                data = part.peek(PIECE_BYTES)
-                part.advance(len(data))
-                self._transport.write(data)
+                buffers = _gather(left)
             except (EOFError, KafkaError) as error:
                 logger.debug("a response was not sent completely: %s", error)
                 # Close later: asyncio closes a transport twice if it is closed inside `resume_writing`.
                 asyncio.get_running_loop().call_soon(self.close)
                 return False
-            if not part.left:
-                left.popleft()
+            _remove(left, sum(map(len, buffers)))
+            self._transport.writelines(buffers)
+        _forget(left)
         return not left and not self._is_full

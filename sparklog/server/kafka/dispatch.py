@@ -140,7 +140,9 @@ async def answer(request: KafkaRequest) -> Frame:
         if asked and not (throttle and throttle.may_wait):
             await _cache_answer(asked, request, typed, found[0])
     frame = _join(call, found)
-    return await bring_in(frame) if len(frame) > 1 else frame
+    if len(frame) > 1:
+        await bring_in(frame)
+    return frame
 
 
 def _cached_frame(call: KafkaCall, translation: Translation, answer: CachedAnswer) -> Frame:

@@ -1,9 +1,9 @@
-"""Loading of log slices into memory before they are sent: small ones into the response, others into the page cache.
+"""Loading of log slices into the page cache before they are sent.
 
 sendfile and read block the event loop while the disk is read. So a thread first reads slices that are not in the page
-cache. A small slice is read with preadv2 and RWF_NOWAIT, which fails instead of waiting. A large slice is probed: some
-of its pages, closer together than the disk's read-ahead, are read in the same way; below 128 KiB only the last page. No
-slice is loaded if the system does not support this, as for files in memory.
+cache. A slice is probed: some of its pages, closer together than the disk's read-ahead, are read with preadv2 and
+RWF_NOWAIT, which fails instead of waiting; below 128 KiB only the last page. No slice is loaded if the system does not
+support this, as for files in memory.
 """
 
 from __future__ import annotations
@@ -13,57 +13,21 @@ import os
 from collections.abc import Iterable, Sequence
 
 from sparklog.base.fs import ReadFile
-from sparklog.broker.apis.fetch import HELD_BYTES
 from sparklog.log.slice import LogSlice
 
 ASKED_EVERY_BYTES = 128 << 10
 READ_BYTES = 1 << 20
-JOINED_BYTES = 64 << 10
-"""Maximum size of a slice that is read into the response and joined with its neighbours."""
 Frame = Sequence[bytes | LogSlice]
 
 
-async def bring_in(frame: Frame) -> Frame:
-    """Return the frame with the bytes of small slices, after loading the others into the page cache.
+async def bring_in(frame: Frame) -> None:
+    """Load the log slices of a frame into the page cache, but not those whose bytes are in memory.
 
     The page cache may evict them at any time. A slice whose file is too short stays. Raises KafkaStorageError.
     """
-    parts: list[bytes | LogSlice] = []
-    together: list[bytes | bytearray] = []
-    cold: list[LogSlice] = []
-    left = HELD_BYTES
-    for part in frame:
-        if not isinstance(part, LogSlice):
-            together.append(part)
-            continue
-        if part.size < JOINED_BYTES and part.size <= left and (data := part.data or _read_cached(part)) is not None:
-            left -= part.size
-            together.append(data)
-            continue
-        if together:
-            parts.append(b"".join(together))
-            together = []
-        parts.append(part)
-        if not is_cached(part):
-            cold.append(part)
-    if together:
-        parts.append(b"".join(together))
+    cold = [part for part in frame if isinstance(part, LogSlice) and not part.data and not is_cached(part)]
     if cold:
         await asyncio.to_thread(_read_through, cold)
-    return parts
-
-
-def _read_cached(part: LogSlice) -> bytes | bytearray | None:
-    """Return the bytes of a slice; None if reading them would wait for the disk, or fails."""
-    fd = descriptor(part.file)
-    try:
-        if fd is None:
-            data: bytes | bytearray = part.file.read_at(part.position, part.size)
-            return data if len(data) == part.size else None
-        data = bytearray(part.size)
-        return data if os.preadv(fd, (data,), part.position, os.RWF_NOWAIT) == part.size else None
-    except OSError:
-        return None
 
 
 def is_cached(part: LogSlice) -> bool:

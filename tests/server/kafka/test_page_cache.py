@@ -9,10 +9,9 @@ import pytest
 
 from sparklog.base.errors import KafkaStorageError
 from sparklog.base.fs import LocalFs
-from sparklog.broker.apis.fetch import HELD_BYTES
 from sparklog.log.disk import DiskGuard
 from sparklog.log.slice import LogSlice
-from sparklog.server.kafka.page_cache import JOINED_BYTES, bring_in, is_cached
+from sparklog.server.kafka.page_cache import bring_in, is_cached
 from sparklog.testing.memory_fs import MemoryFs
 
 SIZE = 3 << 20
@@ -39,33 +38,7 @@ async def test_files_in_memory_are_left_alone() -> None:
     file = MemoryFs().open("log", create=True)
     file.append(bytes(SIZE))
     assert is_cached(slice_of(file))
-    found = slice_of(file)
-    assert await bring_in([found]) == [found]
-
-
-@pytest.mark.parametrize("in_memory", [True, False])
-async def test_small_slices_are_joined_with_what_is_around_them(tmp_path: Path, in_memory: bool) -> None:
-    file = (MemoryFs() if in_memory else LocalFs()).open("log" if in_memory else str(tmp_path / "log"), create=True)
-    content = os.urandom(SIZE)
-    file.append(content)
-    small, large = slice_of(file, 1_000), slice_of(file, JOINED_BYTES)
-    assert await bring_in([b"head", small, b"middle", small, large, b"tail"]) == [
-        b"head" + content[:1_000] + b"middle" + content[:1_000], large, b"tail",
-    ]  # fmt: skip
-
-
-async def test_a_response_holds_no_more_of_the_log_than_it_may() -> None:
-    file = MemoryFs().open("log", create=True)
-    file.append(bytes(SIZE))
-    found = await bring_in([slice_of(file, JOINED_BYTES - 1)] * 100)
-    assert sum(len(part) for part in found if isinstance(part, bytes)) <= HELD_BYTES
-
-
-async def test_a_small_slice_of_a_file_that_is_too_short_stays() -> None:
-    file = MemoryFs().open("log", create=True)
-    file.append(bytes(10))
-    found = slice_of(file, 11)
-    assert await bring_in([b"head", found]) == [b"head", found]
+    await bring_in([slice_of(file)])
 
 
 def test_a_disk_that_cannot_be_read_is_told_where_it_is_read(tmp_path: Path) -> None:
