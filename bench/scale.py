@@ -5,6 +5,8 @@
     connections    the same requests over 1, 10, 100 and 1,000 connections, each with one request in flight
     open           the start of a broker with 10,000 partitions and 100 GB of logs (sparse files), stopped cleanly
     group          a consumer group (KIP-848) of 1,000 members: joins one after the other, then heartbeats
+    replication    a Produce with acks=all to one partition of two brokers that replicate 1, 100, 1,000 and 10,000 of
+                   each other, one request in flight
     failover       three brokers and 10,000 partitions of two replicas: the controller is killed, which has the second
                    session time-out begin, until all partitions have leaders again
 
@@ -258,6 +260,42 @@ def failover(_: argparse.Namespace) -> None:
         )
 
 
+def replication(options: argparse.Namespace) -> None:
+    print(f"{'partitions':<12}{'CPU us':>14}{'latency ms':>14}{'idle ms/s':>11}")
+    with cluster(2, [], "default.replication.factor=2", "min.insync.replicas=2") as brokers:
+        topic = create(brokers[0], 1, 2)
+        wait_for(lambda: leaderless(brokers[0]) == 0)
+        leader = leader_of(brokers, topic)
+        frame, have = produce(topic, range(1), batch(1)), 1
+        for wanted in PARTITIONS:
+            if wanted > have:
+                create(brokers[0], wanted - have, 2)
+                wait_for(lambda: leaderless(brokers[0]) == 0)
+                have = wanted
+            wait_for(lambda: lagging(brokers[0]) == 0)
+            before = sum(each.cpu_seconds() for each in brokers)
+            time.sleep(IDLE_S)
+            idle = (sum(each.cpu_seconds() for each in brokers) - before) / IDLE_S
+            before = sum(each.cpu_seconds() for each in brokers)
+            began = time.perf_counter()
+            rate = run(leader, Load("", lambda _: frame, 1, 1), frame, options.seconds).requests_per_s
+            took = time.perf_counter() - began
+            cpu = (sum(each.cpu_seconds() for each in brokers) - before - idle * took) / took / rate
+            print(f"{have:<12,}{cpu * 1e6:>14.1f}{1000 / rate:>14.2f}{idle * 1000:>11.1f}", flush=True)
+
+
+def leader_of(brokers: list[BrokerProcess], topic: str) -> BrokerProcess:
+    """Return the broker that leads the topic's first partition."""
+    known = admin_of(brokers[0]).list_topics(topic, timeout=TIMEOUT_S)
+    address = known.brokers[known.topics[topic].partitions[0].leader]
+    return next(each for each in brokers if each.kafka == f"{address.host}:{address.port}")
+
+
+def lagging(broker: BrokerProcess) -> int:
+    topics = admin_of(broker).list_topics(timeout=TIMEOUT_S).topics.values()
+    return sum(len(part.isrs) < len(part.replicas) for topic in topics for part in topic.partitions.values())
+
+
 def leaderless(broker: BrokerProcess) -> int:
     topics = admin_of(broker).list_topics(timeout=TIMEOUT_S).topics.values()
     return sum(part.leader < 0 for topic in topics for part in topic.partitions.values())
@@ -281,6 +319,7 @@ PARTS = {
     "connections": connections,
     "open": open_logs,
     "group": group,
+    "replication": replication,
     "failover": failover,
 }
 

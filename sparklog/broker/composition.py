@@ -128,7 +128,7 @@ def compose(dependencies: Dependencies) -> Services:
 
     def partition_changed(name: TopicPartition) -> None:
         dependencies.waiting.check(name)
-        follower_fetches.waiting.check(name)
+        follower_fetches.changed(name)
         for session_id in fetch_sessions.changed(name):
             session_waiting.check(session_id)
 
@@ -221,8 +221,12 @@ def _fetch_sessions(dependencies: Dependencies) -> FetchSessions:
 
 def _follower_fetches(dependencies: Dependencies) -> FollowerFetches:
     dynamic, slots = dependencies.dynamic, dependencies.config.max_incremental_fetch_session_cache_slots
+    changes = dependencies.logs.changes
     return FollowerFetches(
-        slots, dependencies.new_session_id, lambda: dynamic.current.leader_replication_throttled_rate
+        slots,
+        dependencies.new_session_id,
+        rate=lambda: dynamic.current.leader_replication_throttled_rate,
+        version=lambda: changes.number,
     )
 
 
@@ -247,7 +251,8 @@ def _replicas(
         alter_isr=IsrWriter(dependencies.store, lambda: dependencies.store_guard.is_lost).write,
         broker_epoch_of=epoch_of,
         exists=metadata.has,
-        on_log_end=follower_fetches.waiting.check,
+        on_log_end=follower_fetches.changed,
+        on_replicas=follower_fetches.replicas_changed,
         on_isr_change=partial(_note_isr, history),
         on_leadership=leadership_changed,
     )
@@ -314,6 +319,7 @@ def _fetchers(
             ask=_ask_leader(config, metadata, peers),
             throttle=ReplicationThrottle(lambda: dependencies.dynamic.current.follower_replication_throttled_rate),
             broker_epoch=lambda: registration.epoch,
+            log_changes=lambda: dependencies.logs.changes.number,
         )
     )
 

@@ -8,12 +8,13 @@
                         another high watermark or log start than the client was last sent.
     follower            a broker's session works the same way; news also includes the base offset of the leader's
                         segment and the generation of its closed segments. After an error or a divergence the high
-                        watermark counts as not sent.
+                        watermark counts as not sent. A partition without news is no longer read only if the follower is
+                        in its ISR and has the whole log (`Partition.become_quiet`).
     order               a partition that returned records moves behind the others, so that none starves if `max_bytes`
                         is too small for all.
-    active              the partitions of a consumer's session that may have news: those that the request names, that
-                        have changed (`changed`), or that did not have all their news sent. A fetch reads only these, so
-                        partitions without news cost nothing, however many they are. Every `RECHECK_MS` all are active.
+    active              the partitions of a session that may have news: those that the request names, that have changed
+                        (`changed`), or that did not have all their news sent. A fetch reads only these, so partitions
+                        without news cost nothing, however many they are. Every `RECHECK_MS` all are active.
 
 An unknown session gets FETCH_SESSION_ID_NOT_FOUND and a request with the wrong epoch INVALID_FETCH_SESSION_EPOCH. A
 request that names topics by id in a session that uses names, or the reverse, gets FETCH_SESSION_TOPIC_ID_ERROR. A
@@ -51,13 +52,15 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.model import CurrentLeader
 from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.log.slice import LogSlice
+from sparklog.replica.partition import FetchClock
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 RECHECK_MS = 10_000
-"""After this time a fetch reads all partitions: `changed` does not report log starts that retention has moved."""
+"""After this time a fetch reads all partitions: `changed` does not report log starts that retention has moved, unless
+`version` does."""
 MAX_PARTITIONS = 100_000
 """Maximum number of partitions in the sessions of all consumers: some 80 MB."""
 _LAST_EPOCH = 2**31 - 1
@@ -82,6 +85,16 @@ class PartitionFetch(Struct, frozen=True, kw_only=True):
     def key(self) -> Key:
         """What names the partition in its session: the topic's id, or its name if no id is given, and the number."""
         return self.topic_id or self.topic, self.partition
+
+    @property
+    def name(self) -> TopicPartition:
+        """The partition's name; without a topic if only the topic's id is given."""
+        return TopicPartition(self.topic or "", self.partition)
+
+    @property
+    def is_followers(self) -> bool:
+        """Whether the reader is a follower."""
+        return self.log_start_offset >= 0
 
 
 class DivergingEpoch(Struct, frozen=True, kw_only=True):
@@ -142,6 +155,8 @@ class CachedPartition(Struct):
     log_start_offset: int = -1
     segment_base_offset: int = -1
     generation: int = -1
+    place: int = 0
+    """Its place in the read order of the session: that of a smaller number comes first."""
 
     def update(self, found: PartitionFetchResult) -> bool:
         """Return whether `found` has news for the client, and record it as sent."""
@@ -174,11 +189,45 @@ class FetchSession(Struct, kw_only=True):
     partitions: dict[Key, CachedPartition] = field(default_factory=dict)
     """In read order."""
     active: dict[Key, None] = field(default_factory=dict)
-    """The partitions that may have news, in read order."""
+    """The partitions that may have news."""
     changed: dict[Key, None] = field(default_factory=dict)
     """Those of them that have changed since a waiting fetch looked at them."""
     checked_ms: int = 0
     """When all partitions became active last."""
+    version: int = 0
+    """What `FetchSessions.version` returned then."""
+    clock: FetchClock = field(default_factory=FetchClock)
+    """For followers: the time of the last fetch."""
+    last_place: int = 0
+    """The greatest `place` of its partitions."""
+    keys: dict[TopicPartition, Key] = field(default_factory=dict)
+    """For followers: the key of each partition."""
+
+    def put(self, key: Key, cached: CachedPartition) -> None:
+        """Put a partition behind all others in the read order."""
+        self.last_place += 1
+        cached.place = self.last_place
+        self.partitions.pop(key, None)
+        self.partitions[key] = cached
+        if cached.asked.is_followers:
+            self.keys[cached.asked.name] = key
+
+    def pair(self, name: TopicPartition) -> Pair | None:
+        """Return what a follower reads of a partition; None if the session has it no longer."""
+        cached = self.partitions.get(self.keys[name]) if name in self.keys else None
+        return (cached.asked, cached) if cached else None
+
+    def forget(self, key: Key) -> CachedPartition | None:
+        """Remove a partition, and return it if the session had it."""
+        if cached := self.partitions.pop(key, None):
+            self.keys.pop(cached.asked.name, None)
+            self.active.pop(key, None)
+        return cached
+
+    def activate_all(self, version: int) -> None:
+        """Let all partitions be read, as each may have news."""
+        self.active = dict.fromkeys(self.partitions)
+        self.version = version
 
     def settle(self, key: Key) -> None:
         """Record that the client has been sent all news of a partition."""
@@ -192,8 +241,7 @@ class FetchSession(Struct, kw_only=True):
             if cached and cached.update(part):
                 told.append(part)
                 if part.slice:
-                    del self.partitions[part.key]
-                    self.partitions[part.key] = cached
+                    self.put(part.key, cached)
                     if part.key in self.active:
                         del self.active[part.key]
                         self.active[part.key] = None
@@ -230,7 +278,7 @@ class FetchContext(Struct, frozen=True, kw_only=True):
         return zip(self.asked, repeat(None), strict=False)
 
     def active_pairs(self) -> list[Pair]:
-        """Return those of `pairs` that may have news."""
+        """Return those of `pairs` that may have news; in a session in the order in which they have changed."""
         if self.session is None:
             return list(self.pairs())
         partitions = self.session.partitions
@@ -241,12 +289,20 @@ class FetchSessions:
     """The sessions of a broker, at most `slots` (max.incremental.fetch.session.cache.slots)."""
 
     def __init__(
-        self, slots: int, new_id: Callable[[], int], max_partitions: float = inf, *, tracks_changes: bool = False
+        self,
+        slots: int,
+        new_id: Callable[[], int],
+        max_partitions: float = inf,
+        *,
+        tracks_changes: bool = False,
+        version: Callable[[], int] = lambda: 0,
     ) -> None:
         """`new_id` returns a random number from 1 to 2^31 - 1; it is called again if that id is taken.
 
         tracks_changes: whether the caller calls `changed`; if not, every fetch reads all partitions of its session
+        version: returns another number after changes for which `changed` is not called
         """
+        self._version = version
         self._max_partitions = max_partitions
         self._tracks_changes = tracks_changes
         self._keys: dict[tuple[str | None, int], dict[int, Key]] = {}
@@ -286,13 +342,19 @@ class FetchSessions:
             self._stop_listening(session_id, session.partitions.values())
             raise FetchSessionIdNotFound(f"fetch session {session_id} has become too large for this broker")
         self._put_back(session)
+        self.activate_changed(session)
         if not self._tracks_changes or now_ms - session.checked_ms >= RECHECK_MS:
-            session.active = dict.fromkeys(session.partitions)
+            session.activate_all(self._version())
             session.checked_ms = now_ms
         session.changed.clear()
         session.last_used_ms = now_ms
         session.epoch = _next_epoch(epoch)
         return FetchContext(session=session, epoch_after=session.epoch)
+
+    def activate_changed(self, session: FetchSession) -> None:
+        """Let all partitions be read if there were changes for which `changed` is not called."""
+        if session.version != (version := self._version()):
+            session.activate_all(version)
 
     def end(
         self, context: FetchContext, found: Sequence[PartitionFetchResult], now_ms: int
@@ -339,15 +401,16 @@ class FetchSessions:
             created_ms=now_ms,
             last_used_ms=now_ms,
             epoch=_next_epoch(INITIAL_EPOCH),
-            partitions={
-                asked.key: CachedPartition(
-                    asked, part.high_watermark, part.log_start_offset, part.segment_base_offset, part.generation
-                )
-                for asked, part in zip(context.asked, found, strict=True)
-            },
             checked_ms=now_ms,
         )
-        session.active = dict.fromkeys(session.partitions)
+        for asked, part in zip(context.asked, found, strict=True):
+            session.put(
+                asked.key,
+                CachedPartition(
+                    asked, part.high_watermark, part.log_start_offset, part.segment_base_offset, part.generation
+                ),
+            )
+        session.activate_all(self._version())
         self._listen(session_id, session.partitions)
         self._put_back(session)
         return session_id
@@ -358,7 +421,7 @@ class FetchSessions:
             key = part.key
             cached = session.partitions.get(key)
             if cached is None:
-                session.partitions[key] = cached = CachedPartition(part)
+                session.put(key, cached := CachedPartition(part))
                 self._listen(session.session_id, {key: cached})
             elif cached.asked.topic != part.topic:
                 self._stop_listening(session.session_id, (cached,))
@@ -368,9 +431,8 @@ class FetchSessions:
                 cached.asked = part
             session.active[key] = None
         for key in forgotten:
-            if cached := session.partitions.pop(key, None):
+            if cached := session.forget(key):
                 self._stop_listening(session.session_id, (cached,))
-                session.active.pop(key, None)
 
     def _put_back(self, session: FetchSession) -> None:
         self._sessions[session.session_id] = session

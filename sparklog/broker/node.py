@@ -373,7 +373,7 @@ class Broker:
             self._services.groups.stop()
             self._services.transactions.stop()
             self.metadata.release()
-            self._services.follower_fetches.waiting.release_all()
+            self._services.follower_fetches.release_all()
             self._services.session_waiting.release_all()
         self._waiting.release_all()
 

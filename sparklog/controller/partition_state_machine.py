@@ -201,7 +201,7 @@ async def read_again(context: ControllerContext, store: FencedStore, names: Iter
     found = await store.read_states(asked)
     known = context.leadership.keys() - found.keys()
     if lost := [name for name in asked if name in known and name.topic not in context.deleting]:
-        raise StoreError(f"the cluster store has lost the states of {', '.join(map(str, lost))}")
+        raise StoreError(f"the cluster store has lost the states of {', '.join(map(str, sorted(lost)))}")
     for name in asked:
         context.leadership.pop(name, None)
     context.leadership.update(found)

@@ -252,7 +252,7 @@ class LogWriter:
             former.finish()
             segment = self._begin_segment(base_offset)
             former.abandon()
-            self._state.segments.add(segment)
+            self._state.add_segment(segment)
             self._snapshots.take(base_offset, self._producers.entries())
 
     def reopen(self, segment: Segment) -> None:

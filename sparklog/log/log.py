@@ -55,7 +55,7 @@ from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.log.slice import LogAppendInfo, LogSlice, TimestampOffset
-from sparklog.log.state import LogState
+from sparklog.log.state import LogChanges, LogState
 from sparklog.log.truncate import Truncator
 from sparklog.records.markers import EndTransactionMarker
 
@@ -73,12 +73,13 @@ class Log:
         write_checkpoints: Callable[[], None],
         jitter: Callable[[int], int],
         room: FreeSpace,
+        changes: LogChanges,
     ) -> None:
         """Internal: use `open`."""
         fs, cache = loaded.fs, loaded.cache
         self._fs = fs
         self._cache = cache
-        self._state = state = LogState(loaded, DiskGuard(loaded.folder, on_error), room)
+        self._state = state = LogState(loaded, DiskGuard(loaded.folder, on_error), room, changes)
         self._reader = SegmentsReader(state, fs)
         self._flusher = flusher = Flusher(
             state, fs, clock, loaded.epochs_on_disk, have_names_changed=loaded.has_changed
@@ -125,6 +126,7 @@ class Log:
         write_checkpoints: Callable[[], None] = lambda: None,
         jitter: Callable[[int], int] = lambda _: 0,
         room: FreeSpace | None = None,
+        changes: LogChanges | None = None,
     ) -> Log:
         """Open the log in `folder` (`<log dir>/<topic>-<n>`) and recover it, or create an empty log there.
 
@@ -132,7 +134,7 @@ class Log:
         checkpointed values; log_start_offset None: the log may begin at any offset. compacted_to: see recovery.py.
         cache: shared with other logs. on_error: called when the disk fails. write_checkpoints: stores this log's
         recovery point and log start offset. jitter: returns a random number below its argument, for segment.jitter.ms.
-        room: the free-space check of the log's directory.
+        room: the free-space check of the log's directory. changes: counts changes, together with those of other logs.
 
         Raises OSError, or CorruptRecord if flushed batches cannot be read.
         """
@@ -143,7 +145,8 @@ class Log:
             cache=SegmentCache() if cache is None else cache, snapshots=ProducerSnapshots.open(fs, folder),
         )  # fmt: skip
         load(loading)
-        log = cls(loading, clock, on_error, write_checkpoints, jitter, room or FreeSpace(fs, folder))
+        room, changes = room or FreeSpace(fs, folder), changes or LogChanges()
+        log = cls(loading, clock, on_error, write_checkpoints, jitter, room, changes)
         log._writer.open(loading.dropped)
         log.offset_snapshots.tidy()
         if compacted_to is None and not loading.clean:

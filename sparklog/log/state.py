@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import posixpath
 import threading
+from itertools import count
 from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
@@ -33,10 +34,28 @@ from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.segments import Segments
 
 
+class LogChanges:
+    """Changes of logs other than by append: of log starts and closed segments, and new segments. Any thread.
+
+    A log changes before `add` is called, so a caller that finds the same `number` again has seen all changes.
+    """
+
+    __slots__ = ("_numbers", "number")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._numbers = count(1)
+
+    def add(self) -> None:
+        """Set `number` to one that it has never been: threads that call this at once write two of them."""
+        self.number = next(self._numbers)
+
+
 class LogState:
     """The state of one log, changed by its own methods only."""
 
     __slots__ = (
+        "_changes",
         "_promised_start",
         "compacted_to",
         "config",
@@ -56,7 +75,7 @@ class LogState:
         "truncations",
     )
 
-    def __init__(self, loaded: LoadState, disk: DiskGuard, room: FreeSpace) -> None:
+    def __init__(self, loaded: LoadState, disk: DiskGuard, room: FreeSpace, changes: LogChanges) -> None:
         self.partition = TopicPartition.parse(posixpath.basename(loaded.folder))
         self.folder = loaded.folder
         self.config: TopicConfig = loaded.config
@@ -64,6 +83,7 @@ class LogState:
         self.disk = disk
         self.room = room
         """The free space of the log's directory."""
+        self._changes = changes
         self.files_lock = threading.RLock()
         self.lock = threading.RLock()
         self.segments = Segments(loaded.segments)
@@ -120,7 +140,7 @@ class LogState:
         Operations in progress continue with the former directory's guard and files.
         """
         self.folder, self.disk, self.room = folder, disk, room
-        self.generation += 1
+        self.segments_changed()
 
     def note_append(self, epoch: int, first_offset: int, next_offset: int) -> bool:
         """Record appended batches of `epoch`; a new epoch begins with them. Return `must_flush`."""
@@ -141,6 +161,7 @@ class LogState:
     def advance_start(self, offset: int) -> None:
         """Raise the log start offset to `offset`; a lower offset changes nothing."""
         self.start_offset = max(offset, self.start_offset)
+        self._changes.add()
 
     def promise_start(self, offset: int) -> None:
         """Let the checkpoint have this log start offset, before readers see it."""
@@ -164,11 +185,17 @@ class LogState:
     def set_compacted_to(self, offset: int) -> None:
         """Record that everything below `offset` is compacted."""
         self.compacted_to = offset
-        self.generation += 1
+        self.segments_changed()
 
     def segments_changed(self) -> None:
         """Increment `generation`: closed segments were replaced, or a snapshot was installed."""
         self.generation += 1
+        self._changes.add()
+
+    def add_segment(self, segment: Segment) -> None:
+        """Add the new active segment, which begins at the log end."""
+        self.segments.add(segment)
+        self._changes.add()
 
     def lower_promises(self, offset: int) -> None:
         """Lower the recovery point and the compacted offset to `offset`, before the log is truncated there."""

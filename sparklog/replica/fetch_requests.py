@@ -3,11 +3,15 @@
 The first request of a session names every partition; later requests name only changes. A response with session 0 means
 that there is no session: the next request names every partition again. After an error or a cancelled request, the
 leader's state is unknown, so a new session begins.
+
+Between two requests, `want` and `drop` say which partitions the session shall have. A request costs time for these, and
+nothing for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from sparklog.base.ids import TopicPartition
@@ -27,27 +31,63 @@ class SessionChanges(NamedTuple):
     forgotten: tuple[FetchPartition, ...]
 
 
+class WantedPartition(NamedTuple):
+    """A partition of a session."""
+
+    place: int
+    """A request names partitions in ascending order of their places."""
+    fetch: FetchPartition
+
+
 class FetchSessionHandler:
     """Builds the requests of one fetch session after another (org.apache.kafka.clients.FetchSessionHandler)."""
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._partitions: dict[TopicPartition, FetchPartition] = {}
+        self._wanted: dict[TopicPartition, WantedPartition] = {}
+        self._before: dict[TopicPartition, WantedPartition | None] = {}
+        """What the last request left in the session, for each partition that `want` or `drop` has named since."""
 
-    def next_request(self, partitions: Mapping[TopicPartition, FetchPartition]) -> SessionChanges:
-        """Return the changes after which the session has exactly these partitions."""
-        if self._epoch == INITIAL_EPOCH:
-            self._partitions = dict(partitions)
-            return SessionChanges(self._session_id, INITIAL_EPOCH, tuple(partitions.values()), ())
-        changed = tuple(part for name, part in partitions.items() if self._partitions.get(name) != part)
-        forgotten = tuple(
-            part
-            for name, part in self._partitions.items()
-            if name not in partitions or partitions[name].topic_id != part.topic_id
-        )
-        self._partitions = dict(partitions)
-        return SessionChanges(self._session_id, self._epoch, changed, forgotten)
+    def __len__(self) -> int:
+        """Number of partitions that the next request fetches."""
+        return len(self._wanted)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the next request begins a session, and names all partitions."""
+        return self._epoch == INITIAL_EPOCH
+
+    def find(self, name: TopicPartition) -> FetchPartition | None:
+        """Return how the session fetches the partition; None if it does not."""
+        wanted = self._wanted.get(name)
+        return wanted.fetch if wanted else None
+
+    def want(self, place: int, fetch: FetchPartition) -> None:
+        """Fetch a partition in this way from the next request on."""
+        self._before.setdefault(fetch.name, self._wanted.get(fetch.name))
+        self._wanted[fetch.name] = WantedPartition(place, fetch)
+
+    def drop(self, name: TopicPartition) -> None:
+        """Do not fetch the partition from the next request on."""
+        if wanted := self._wanted.pop(name, None):
+            self._before.setdefault(name, wanted)
+
+    def next_request(self) -> SessionChanges:
+        """Return the changes after which the session has exactly the wanted partitions."""
+        changed: list[WantedPartition] = []
+        forgotten: list[WantedPartition] = []
+        if self.is_new:
+            changed.extend(self._wanted.values())
+            self._before.clear()
+        for name, before in self._before.items():
+            now = self._wanted.get(name)
+            if now and (before is None or before.fetch != now.fetch):
+                changed.append(now)
+            if before and (now is None or before.fetch.topic_id != now.fetch.topic_id):
+                forgotten.append(before)
+        self._before.clear()
+        return SessionChanges(self._session_id, self._epoch, _in_order(changed), _in_order(forgotten))
 
     def handle_response(self, session_id: int) -> None:
         """Handle a response without an error to the last request.
@@ -63,3 +103,7 @@ class FetchSessionHandler:
     def reset(self) -> None:
         """Begin a new session: the next request names all partitions, and closes the present session, if any."""
         self._epoch = INITIAL_EPOCH
+
+
+def _in_order(partitions: Iterable[WantedPartition]) -> tuple[FetchPartition, ...]:
+    return tuple(each.fetch for each in sorted(partitions, key=attrgetter("place")))

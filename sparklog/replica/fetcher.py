@@ -19,15 +19,27 @@ after the other would keep the others from being copied.
 
 Steps that may wait for a disk (truncating, rolling, flushing) run in a thread, as the partition's `work`. Removing the
 partition waits for that work, and no later step follows. Appends run on the event loop, like those of producers.
+
+A broker may follow ten thousand partitions, of which few change at a time. So a fetch looks only at those partitions
+whose part of the request may have changed since the last request:
+
+    added, removed
+    answered             the response may have changed the log
+    not fetched          the partition is busy, pauses, or is held back by the throttle, and may be fetched at any time
+    behind its leader    or its lag is not known: the throttle may hold it back at any time
+    all of them          if a session begins, the broker has got or lost a replica, a log has changed other than by
+                         append (retention of a former leader may end late), or `LOOK_AT_ALL_S` have passed
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct, structs
@@ -54,19 +66,22 @@ from sparklog.replica.state_changes import InitialFetchState
 from sparklog.replica.throttle import ReplicationThrottle, is_listed
 
 FIRST_PAUSE_MS = 50
+LOOK_AT_ALL_S = 10
+"""After this time a fetch looks at all partitions, in case one has changed in a way that is not noticed."""
 SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
-FetchPartitions = dict[TopicPartition, FetchPartition]
 logger = logging.getLogger(__name__)
 
 
 class PartitionFetchState:
     """One partition that this broker copies, and the state of its copying."""
 
-    __slots__ = ("failures", "lag", "name", "retry_at", "segment_sync", "state", "work")
+    __slots__ = ("failures", "lag", "name", "place", "retry_at", "segment_sync", "state", "work")
 
     def __init__(self, name: TopicPartition, state: InitialFetchState, segment_sync: SegmentSync) -> None:
         self.name = name
         self.state = state
+        self.place = 0
+        """The fetcher's partitions are in the order of their places: that in which they were added."""
         self.failures = 0
         self.retry_at = 0.0
         """Time of the next fetch after a pause, in seconds on the event loop's clock."""
@@ -97,6 +112,8 @@ class FetcherContext(Struct, frozen=True, kw_only=True):
     throttle: ReplicationThrottle
     broker_epoch: Callable[[], int]
     """Returns this broker's own epoch."""
+    log_changes: Callable[[], int] = lambda: 0
+    """Returns another number after a change of the broker's logs other than by append, such as a log start."""
 
 
 class LeaderFetcher:
@@ -107,7 +124,13 @@ class LeaderFetcher:
         self._context = context
         self._replicas = context.replicas
         self._parts: dict[TopicPartition, PartitionFetchState] = {}
+        self._places = itertools.count()
         self._session = FetchSessionHandler()
+        self._unsettled: set[TopicPartition] = set()
+        """The partitions to look at before the next request."""
+        self._log_changes = (0, 0)
+        """The generation of the replicas and `log_changes`, when this fetcher last looked at all partitions."""
+        self._look_at_all_at = 0.0
         self._failures = 0
         self._woken = asyncio.Event()
         self._poll: asyncio.Future[ReplicaFetchResponse] | None = None
@@ -124,7 +147,9 @@ class LeaderFetcher:
 
     def add(self, part: PartitionFetchState) -> None:
         """Begin to copy a partition. The waiting poll is cancelled for it, but never two polls in a row."""
+        part.place = next(self._places)
         self._parts[part.name] = part
+        self._unsettled.add(part.name)
         self._woken.set()
         if self._poll and self._may_cancel_poll:
             self._may_cancel_poll = False
@@ -132,7 +157,8 @@ class LeaderFetcher:
 
     def remove(self, name: TopicPartition) -> None:
         """Stop copying a partition. Its `work` may still be running: the caller waits for it."""
-        self._parts.pop(name, None)
+        if self._parts.pop(name, None):
+            self._unsettled.add(name)
 
     def stop(self) -> asyncio.Task[None]:
         """Stop fetching; return the task, which is about to end. `start` must have been called."""
@@ -150,25 +176,51 @@ class LeaderFetcher:
                 await self._pause_all(error)
 
     async def _fetch_once(self) -> None:
-        if requested := self._fetchable_partitions():
-            if (response := await self._fetch(requested)) is not None:
-                await self._handle_response(requested, response)
+        self._update_session()
+        if len(self._session):
+            if (response := await self._fetch()) is not None:
+                await self._handle_response(response)
         else:
             await self._wait()
 
     # Fetching
 
-    def _fetchable_partitions(self) -> FetchPartitions:
+    def _update_session(self) -> None:
+        """Let the session have the partitions that can be fetched now."""
         now = asyncio.get_running_loop().time()
-        requested: FetchPartitions = {}
-        for part in tuple(self._parts.values()):
-            replica = self._replicas.find(part.name)
-            if replica is None:  # its disk has failed
-                del self._parts[part.name]
-                part.segment_sync.end()
-            elif not part.is_busy and part.retry_at <= now and not self._is_held_back(part, replica, now):
-                requested[part.name] = self._partition_request(part, replica.log)
-        return requested
+        names = self._unsettled
+        if self._must_look_at_all(now):
+            names = names.union(self._parts)
+        self._unsettled = set()
+        parts = []
+        for name in names:
+            if part := self._parts.get(name):
+                parts.append(part)
+            else:
+                self._session.drop(name)
+        for part in sorted(parts, key=attrgetter("place")):
+            self._look_at(part, now)
+
+    def _must_look_at_all(self, now: float) -> bool:
+        log_changes = (self._replicas.generation, self._context.log_changes())
+        if not self._session.is_new and log_changes == self._log_changes and now < self._look_at_all_at:
+            return False
+        self._log_changes, self._look_at_all_at = log_changes, now + LOOK_AT_ALL_S
+        return True
+
+    def _look_at(self, part: PartitionFetchState, now: float) -> None:
+        replica = self._replicas.find(part.name)
+        if replica is None:  # its disk has failed
+            del self._parts[part.name]
+            self._session.drop(part.name)
+            part.segment_sync.end()
+        elif part.is_busy or part.retry_at > now or self._is_held_back(part, replica, now):
+            self._session.drop(part.name)
+            self._unsettled.add(part.name)
+        else:
+            self._session.want(part.place, self._partition_request(part, replica.log))
+            if part.lag != 0:
+                self._unsettled.add(part.name)
 
     def _partition_request(self, part: PartitionFetchState, log: Log) -> FetchPartition:
         return FetchPartition(
@@ -200,9 +252,9 @@ class LeaderFetcher:
             async with asyncio.timeout_at(due):
                 await self._woken.wait()
 
-    async def _fetch(self, requested: FetchPartitions) -> ReplicaFetchResponse | None:
+    async def _fetch(self) -> ReplicaFetchResponse | None:
         """Return the leader's response. After an error, pause and return None."""
-        poll = self._poll = asyncio.ensure_future(self._context.ask(self.leader, self._request(requested)))
+        poll = self._poll = asyncio.ensure_future(self._context.ask(self.leader, self._request()))
         try:
             await asyncio.wait([poll])
         finally:
@@ -219,9 +271,9 @@ class LeaderFetcher:
             await self._pause_all(error)
         return None
 
-    def _request(self, requested: FetchPartitions) -> ReplicaFetch:
+    def _request(self) -> ReplicaFetch:
         config = self._context.config
-        changes = self._session.next_request(requested)
+        changes = self._session.next_request()
         wait_ms = config.replica_fetch_wait_max_ms
         return ReplicaFetch(
             replica_id=config.broker_id,
@@ -248,12 +300,13 @@ class LeaderFetcher:
 
     # Writing
 
-    async def _handle_response(self, requested: FetchPartitions, response: ReplicaFetchResponse) -> None:
+    async def _handle_response(self, response: ReplicaFetchResponse) -> None:
+        self._unsettled.update(fetched.name for fetched in response.partitions)
         for fetched in response.partitions:
             part, replica, request = (
                 self._parts.get(fetched.name),
                 self._replicas.find(fetched.name),
-                requested.get(fetched.name),
+                self._session.find(fetched.name),
             )
             if part is None or replica is None or request is None or not self._matches_request(part, replica, request):
                 continue

@@ -76,6 +76,7 @@ class ReplicaManager:
         broker_epoch_of: Callable[[int], int | None] = lambda _: None,
         exists: Callable[[TopicPartition], bool] = lambda _: False,
         on_log_end: Callable[[TopicPartition], None] = lambda _: None,
+        on_replicas: Callable[[TopicPartition], object] = lambda _: None,
         on_isr_change: OnIsrChange = ignore_isr_change,
         on_leadership: OnLeadership = lambda *_: None,
     ) -> None:
@@ -83,16 +84,19 @@ class ReplicaManager:
 
         on_high_watermark: called when operations that wait for the partition must check again: its high watermark,
         leadership or a follower's log start has changed. on_log_end: called when a partition with followers has new
-        uncommitted records. exists: whether the cluster has the partition. alter_isr: writes an ISR change to the
-        store; raises StoreError. broker_epoch_of: the epoch of a live broker, else None. on_isr_change: called for each
-        ISR change that was written. on_leadership: called for each change of leadership.
+        uncommitted records. on_replicas: called when replicas or ISR of a partition that is led here may have changed.
+        exists: whether the cluster has the partition. alter_isr: writes an ISR change to the store; raises StoreError.
+        broker_epoch_of: the epoch of a live broker, else None. on_isr_change: called for each ISR change that was
+        written. on_leadership: called for each change of leadership.
         """
         self.broker_id = broker_id
         self._on_high_watermark = on_high_watermark
         self._on_log_end = on_log_end
+        self._on_replicas = on_replicas
+        self._on_isr_change = on_isr_change
         self._on_leadership = on_leadership
         self._clock = clock or SystemClock()
-        self.isr_changes = IsrChanges(alter_isr or _no_store, self._clock, on_high_watermark, on_isr_change)
+        self.isr_changes = IsrChanges(alter_isr or _no_store, self._clock, on_high_watermark, self._isr_changed)
         self._max_lag_ms = max_lag_ms
         self._broker_epoch_of = broker_epoch_of
         self._exists = exists
@@ -220,6 +224,14 @@ class ReplicaManager:
         self._on_high_watermark(partition.name)
         self._on_leadership(partition.name, partition.is_leader, partition.leader_epoch)
 
+    def replicas_changed(self, partition: Partition) -> None:
+        """Call the callback for replicas and ISR, after they may have changed."""
+        self._on_replicas(partition.name)
+
+    def _isr_changed(self, partition: Partition, before: tuple[int, ...]) -> None:
+        self._on_isr_change(partition, before)
+        self._on_replicas(partition.name)
+
     def log_start_changed(self, name: TopicPartition) -> None:
         """Call the high watermark callback, as the log start of a partition that is led here has moved."""
         self._on_high_watermark(name)
@@ -330,7 +342,7 @@ class ReplicaManager:
         The fetch is ignored unless `broker_epoch` is the one known for that broker: an earlier one is from before its
         restart. Raises NotLeaderOrFollower if the broker has no replica of the partition.
         """
-        if self._broker_epoch_of(broker_id) != broker_epoch:
+        if not self.is_epoch_of(broker_id, broker_epoch):
             return
         partition = replica.partition
         follower = partition.followers.get(broker_id)
@@ -347,6 +359,10 @@ class ReplicaManager:
             self.isr_changes.carry_out(partition, effects)
         if is_trimmed:
             self._on_high_watermark(partition.name)  # a DeleteRecords request may wait for it
+
+    def is_epoch_of(self, broker_id: int, broker_epoch: int) -> bool:
+        """Return whether `broker_epoch` is the known epoch of a live broker."""
+        return self._broker_epoch_of(broker_id) == broker_epoch
 
     def low_watermark(self, replica: Replica) -> int:
         """Return the lowest log start offset of the partition's live replicas."""

@@ -73,11 +73,28 @@ NOTHING = Effects()
 COMMITTED = Effects(has_committed=True)
 
 
+class FetchClock:
+    """The time of the last fetch of a follower's session, in milliseconds. Its quiet partitions share it."""
+
+    __slots__ = ("fetched_ms",)
+
+    def __init__(self) -> None:
+        self.fetched_ms = NEVER
+
+    def fetched(self, now_ms: int) -> None:
+        """Record a fetch."""
+        self.fetched_ms = now_ms
+
+
 class Follower:
-    """The leader's state of one follower in the current leader epoch."""
+    """The leader's state of one follower in the current leader epoch.
+
+    The partition is quiet for a follower in the ISR that has the leader's whole log, and that has been sent all news.
+    Its fetches then cost nothing: their times are in a clock, from which they are taken over when they matter.
+    """
 
     __slots__ = (
-        "broker_epoch", "broker_id", "caught_up_ms", "fetched_ms", "is_caught_up", "leader_end_offset",
+        "_clock", "broker_epoch", "broker_id", "caught_up_ms", "fetched_ms", "is_caught_up", "leader_end_offset",
         "log_end_offset", "log_start_offset",
     )  # fmt: skip
 
@@ -93,6 +110,23 @@ class Follower:
         self.fetched_ms = NEVER
         self.leader_end_offset = UNKNOWN
         """The leader's log end offset at the follower's last fetch."""
+        self._clock: FetchClock | None = None
+        """None: the partition is not quiet."""
+
+    def become_quiet(self, clock: FetchClock) -> None:
+        """Count the fetches in `clock`, until the next `fetched` or `end_quiet`."""
+        self._clock = clock
+
+    def count_quiet(self) -> None:
+        """Record the fetches since the partition became quiet."""
+        if self._clock and self._clock.fetched_ms > self.fetched_ms:
+            self.caught_up_ms = self.fetched_ms = self._clock.fetched_ms
+            self.is_caught_up = True
+
+    def end_quiet(self) -> None:
+        """Record the fetches since the partition became quiet, and no later ones."""
+        self.count_quiet()
+        self._clock = None
 
     def fetched(
         self, offset: int, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
@@ -102,6 +136,7 @@ class Follower:
         leader_end_offset: of the leader's log at this fetch. A follower that reaches the log end of its former
         fetch had caught up at that time (org.apache.kafka.server.replica.Replica).
         """
+        self._clock = None
         if offset >= leader_end_offset:
             self.caught_up_ms, self.is_caught_up = now_ms, True
         elif self.log_end_offset >= 0 and offset >= self.leader_end_offset:
@@ -298,6 +333,7 @@ class Partition:
         """Set the ISR as stored. A broker that left it may be dead: it does not count until it fetches again."""
         for broker_id in self.in_sync_replicas:
             if broker_id not in isr and (follower := self.followers.get(broker_id)):
+                follower.end_quiet()
                 follower.is_caught_up = False
         self.in_sync_replicas, self.partition_epoch = isr, partition_epoch
         self.pending, self._doubtful = None, ()
@@ -319,6 +355,8 @@ class Partition:
 
         counts: False if the log must be flushed first; call `log_counts` after the flush.
         """
+        for follower in self.followers.values():
+            follower.end_quiet()
         self.log_end_offset = log_end_offset
         if not counts:
             return False
@@ -366,6 +404,28 @@ class Partition:
             return NOTHING
         return self._advance(alter)
 
+    def become_quiet(self, broker_id: int, broker_epoch: int, clock: FetchClock) -> bool:
+        """Count a follower's fetches in `clock` from now on, if it is in the ISR and has the whole log; return whether.
+
+        Call it after `follower_fetched` in the same fetch. An append, or another fetch that names the partition, ends
+        that; so does `end_quiet`, if the session is to fetch it no longer.
+        """
+        follower = self.followers.get(broker_id)
+        if (
+            follower is None
+            or follower.broker_epoch != broker_epoch
+            or follower.log_end_offset != self.log_end_offset
+            or broker_id not in self.in_sync_replicas
+        ):
+            return False
+        follower.become_quiet(clock)
+        return True
+
+    def end_quiet(self, broker_id: int) -> None:
+        """Count no later fetches of a follower for which the partition may be quiet."""
+        if follower := self.followers.get(broker_id):
+            follower.end_quiet()
+
     def shrink_isr(self, now_ms: int, max_lag_ms: int) -> Effects:
         """Stop counting followers that have lagged for `max_lag_ms`, and remove them from the ISR; return the effects.
 
@@ -375,6 +435,7 @@ class Partition:
             return NOTHING
         oldest_ms = now_ms - max_lag_ms
         for follower in self.followers.values():
+            follower.count_quiet()
             if follower.is_caught_up and follower.caught_up_ms < oldest_ms:
                 follower.is_caught_up = False
         self._choose_counted()

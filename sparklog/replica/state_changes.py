@@ -252,6 +252,7 @@ class StateChanges:
                 now_ms=self._clock.monotonic_ms(),
             )
             self._replicas.isr_changes.carry_out(partition, effects)
+            self._replicas.replicas_changed(partition)
         else:
             is_followed = partition.become_follower(state, controller_epoch) and state.leader != NO_LEADER
         self._replicas.leadership_changed(partition, before)

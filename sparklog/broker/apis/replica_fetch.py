@@ -43,7 +43,7 @@ from sparklog.broker.fetch_sessions import (
     PartitionFetch,
     PartitionFetchResult,
 )
-from sparklog.broker.follower_fetches import FollowerFetches, find_led
+from sparklog.broker.follower_fetches import FollowerFetches, WaitingFetch, find_led
 from sparklog.broker.rights import on_cluster
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.log.epochs import EpochEnd
@@ -85,16 +85,20 @@ async def handle(
     fetch = _FollowerFetch(
         request, context, replicas, follower_fetches.throttle, min(request.max_bytes, config.fetch_max_bytes)
     )
+    fetch.begin(clock.monotonic_ms())
     fetch.count()
     found = fetch.read()
     if not fetch.is_enough(found):
-        pairs = fetch.pairs_by_name()
-        await follower_fetches.waiting.watch(pairs, lambda name: fetch.changed(pairs[name]) or None, fetch.max_wait_ms)
+        await fetch.wait(follower_fetches)
         found = fetch.read()
     session_id, returned = follower_fetches.sessions.end(context, found, clock.monotonic_ms())
     return ReplicaFetchResponse(
         session_id=session_id, partitions=tuple([await fetch.answer(part) for part in returned])
     )
+
+
+def _place(pair: Pair) -> int:
+    return pair[1].place if pair[1] else 0
 
 
 def _key(part: FetchPartition) -> Key:
@@ -135,10 +139,19 @@ class _FollowerFetch:
         self._sizes: dict[Key, int] = {}
         self._size = 0
 
+    def begin(self, now_ms: int) -> None:
+        """Record the time of the fetch for the quiet partitions of its session, but not for those that it names."""
+        request, session = self._request, self._context.session
+        for named in (*request.partitions, *request.forgotten):
+            if replica := self._replicas.find(named.name):
+                replica.partition.end_quiet(request.replica_id)
+        if session and self._replicas.is_epoch_of(request.replica_id, request.broker_epoch):
+            session.clock.fetched(now_ms)
+
     def count(self) -> None:
-        """Record the follower's progress in each partition where its log does not diverge."""
+        """Record the follower's progress in each partition where its log does not diverge, but not in quiet ones."""
         now = asyncio.get_running_loop().time()
-        for part, _ in self._context.pairs():
+        for part, _ in self._pairs():
             try:
                 replica = self._find(part)
                 if self._is_throttled(replica) and (pause := self._throttle.pause(now)):
@@ -154,10 +167,29 @@ class _FollowerFetch:
             except KafkaError:
                 continue  # `read` reports the error
 
-    def pairs_by_name(self) -> dict[TopicPartition, Pair]:
-        return {
-            TopicPartition(part.topic or "", part.partition): (part, cached) for part, cached in self._context.pairs()
-        }
+    def _pairs(self) -> list[Pair]:
+        """Return what may have news, in read order."""
+        pairs = self._context.active_pairs()
+        pairs.sort(key=_place)
+        return pairs
+
+    async def wait(self, follower_fetches: FollowerFetches) -> None:
+        """Wait until there is enough for an answer, or `max_wait_ms`."""
+        session = self._context.session
+        pairs: dict[TopicPartition, Pair] = {} if session else {pair[0].name: pair for pair in self._pairs()}
+        waiting = WaitingFetch(session.keys if session else pairs, [])
+
+        def is_enough() -> bool:
+            while waiting.changed:
+                name = waiting.changed.pop()
+                pair = session.pair(name) if session else pairs[name]
+                if pair and self.changed(pair):
+                    return True
+            return False
+
+        await follower_fetches.wait(waiting, is_enough, self.max_wait_ms)
+        if session:
+            follower_fetches.sessions.activate_changed(session)
 
     def is_enough(self, found: Iterable[PartitionFetchResult]) -> bool:
         """Return whether the results, with those before, are enough for an answer."""
@@ -175,7 +207,7 @@ class _FollowerFetch:
         An append costs no more than that, however many partitions the follower copies.
         """
         part, _ = pair
-        replica = self._replicas.find(TopicPartition(part.topic or "", part.partition))
+        replica = self._replicas.find(part.name)
         is_longer = replica and replica.log.log_end_offset > part.fetch_offset
         if replica and is_longer and self._request.min_bytes <= 1 and not self._is_held_back(replica):
             return True
@@ -183,7 +215,7 @@ class _FollowerFetch:
 
     def read(self) -> list[PartitionFetchResult]:
         """Return the present results, without a session's partitions that have no news."""
-        return self._read_all(self._context.pairs())
+        return self._read_all(self._pairs())
 
     def _read_all(self, pairs: Iterable[Pair]) -> list[PartitionFetchResult]:
         left = self._limit
@@ -193,6 +225,7 @@ class _FollowerFetch:
             try:
                 replica = self._find(part)
                 if cached and _is_quiet(replica, part, cached):
+                    self._settle(replica, part)
                     continue
                 result = self._read(replica, part, left, min_one_batch=is_first)
             except KafkaError as error:
@@ -203,11 +236,17 @@ class _FollowerFetch:
             results.append(result)
         return results
 
+    def _settle(self, replica: Replica, part: PartitionFetch) -> None:
+        """Look at a partition without news no more, until it changes, if the follower is in its ISR."""
+        request, session = self._request, self._context.session
+        if session and replica.partition.become_quiet(request.replica_id, request.broker_epoch, session.clock):
+            session.settle(part.key)
+
     def _find(self, part: PartitionFetch) -> Replica:
         """Return the replica. Raises as `find_led` does."""
         return find_led(
             self._replicas,
-            TopicPartition(part.topic or "", part.partition),
+            part.name,
             topic_id=part.topic_id,
             leader_epoch=part.current_leader_epoch,
             follower=self._request.replica_id,
@@ -247,7 +286,7 @@ class _FollowerFetch:
         return self._throttle.pause(asyncio.get_running_loop().time()) > 0
 
     def _failed(self, part: PartitionFetch, error: KafkaError) -> PartitionFetchResult:
-        replica = self._replicas.find(TopicPartition(part.topic or "", part.partition))
+        replica = self._replicas.find(part.name)
         is_out = replica is not None and isinstance(error, OffsetOutOfRange)
         return PartitionFetchResult(
             topic=part.topic,

@@ -41,6 +41,7 @@ from sparklog.log.directory.topic_configs import UNLIMITED, Overrides, TopicCopy
 from sparklog.log.files import DELETE_FOLDER, STRAY_FOLDER
 from sparklog.log.log import Log
 from sparklog.log.segment.cache import SegmentCache
+from sparklog.log.state import LogChanges
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -75,6 +76,8 @@ class LogManager:
         self._jitter = jitter
         self._open_files = open_files
         self._cache = SegmentCache(open_files.closed_segments)
+        self.changes = LogChanges()
+        """Counts the changes of all logs other than by append."""
         self._held = contextlib.ExitStack()
         self.ownership = Ownership(directories.live, directories.guard, config.broker_id, new_id)
 
@@ -261,6 +264,7 @@ class LogManager:
             write_checkpoints=partial(self._directories.write_promises_of, name),
             jitter=self._jitter,
             room=directory.room,
+            changes=self.changes,
         )
 
     # Partitions

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
-from sparklog.replica.fetcher import FetcherContext
+from sparklog.replica.fetcher import FetcherContext, LeaderFetcher
 from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import (
@@ -42,6 +43,7 @@ from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim.clock import LoopClock
 from sparklog.testing.sim.loop import SimLoop
 from support.logs.builders import batch, file_content, topic_config
+from support.replicas.fetch_oracle import FetchOracle
 
 NAME = TopicPartition("t", 0)
 TOPIC_ID = UUID(int=7)
@@ -61,10 +63,12 @@ class Broker:
         self.logs.load()
         self.waiting: Purgatory[TopicPartition] = Purgatory()
         numbers = itertools.count(1)
-        followers = FollowerFetches(100, lambda: next(numbers), lambda: self.leader_rate)
+        followers = FollowerFetches(
+            100, lambda: next(numbers), rate=lambda: self.leader_rate, version=lambda: self.logs.changes.number
+        )
         self.replicas = ReplicaManager(
             self._wake, broker_id=broker_id, clock=world.clock, max_lag_ms=10_000, alter_isr=world.alter_isr,
-            broker_epoch_of=world.epoch_of, on_log_end=followers.waiting.check,
+            broker_epoch_of=world.epoch_of, on_log_end=followers.changed, on_replicas=followers.replicas_changed,
         )  # fmt: skip
         self.services = SimpleNamespace(
             config=self.config, clock=world.clock, replicas=self.replicas, waiting=self.waiting,
@@ -74,11 +78,14 @@ class Broker:
             FetcherContext(
                 replicas=self.replicas,
                 config=self.config,
-                ask=lambda leader, request: world.ask(self, leader, request),
+                ask=self._ask,
                 throttle=ReplicationThrottle(lambda: self.follower_rate),
                 broker_epoch=lambda: epoch,
+                log_changes=lambda: self.logs.changes.number,
             )
         )
+        self._world = world
+        self._oracles: defaultdict[LeaderFetcher, FetchOracle] = defaultdict(FetchOracle)
         self.state_changes = StateChanges(
             fs, self.logs, self.replicas, self.fetchers, clock=world.clock, topic_defaults=lambda: world.topic,
             broker_epoch=lambda: epoch,
@@ -86,7 +93,13 @@ class Broker:
 
     def _wake(self, name: TopicPartition) -> None:
         self.waiting.check(name)
-        self.services.follower_fetches.waiting.check(name)
+        self.services.follower_fetches.changed(name)
+
+    def _ask(self, leader: int, request: Any) -> Awaitable[Any]:
+        if isinstance(request, ReplicaFetch):
+            fetcher = self.fetchers._fetchers[leader, 0]
+            self._world.wrong_requests += self._oracles[fetcher].check(fetcher, request)
+        return self._world.ask(self, leader, request)
 
     def replica(self, name: TopicPartition = NAME) -> Replica:
         return self.replicas.get(name)
@@ -122,6 +135,8 @@ class World:
         self.unreachable: set[int] = set()
         self.loss = 0.0
         self.asked: list[ReplicaFetch] = []
+        self.wrong_requests: list[str] = []
+        """The fetches that did not say what they must say."""
         self.asked_for_files: list[DescribeFiles | ReadReplicaFile] = []
         self.answers: list[ReplicaFetchResponse] = []
         self.spoil: Callable[[ReplicaFetchResponse], ReplicaFetchResponse] = lambda response: response
@@ -247,6 +262,7 @@ def run(test: Callable[[World], Awaitable[None]], *, seed: int = 0, **topic: obj
         loop.run(whole())
     finally:
         loop.close()
+    assert not world.wrong_requests
     assert not [each for each in loop.errors if not isinstance(each.get("exception"), KafkaError)]
     return world
 
