@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.base.errors import OffsetOutOfRange, SparklogError
 from sparklog.base.fs import LocalFs
+from sparklog.log.directory.directory import LogDirectory
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, file_content, offsets_in, read_all, topic_config
@@ -47,6 +48,24 @@ class TestUpkeep:
         log = manager.get(ORDERS[0])
         assert log.recovery_point == log.segments[-1].base_offset > 0
         assert f"orders 0 {log.recovery_point}\n".encode() in file_content(fs, "/a/recovery-point-offset-checkpoint")
+
+    def test_checkpoints_are_written_in_the_order_of_the_directories(
+        self, fs: MemoryFs, clock: SimClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A power cut between two of them must leave the same files in each run of a simulation."""
+        written: list[str] = []
+        write = LogDirectory.write_recovery_points
+
+        def note(directory: LogDirectory, *logs: object) -> None:
+            written.append(directory.path)
+            write(directory, *logs)
+
+        monkeypatch.setattr(LogDirectory, "write_recovery_points", note)
+        paths = [f"/{letter}" for letter in "hgfedcba"]
+        manager = start(fs, clock, *paths)
+        written.clear()
+        manager.tasks.checkpoint_recovery_points()
+        assert written == paths
 
     def test_log_starts_survive_a_crash(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = start(fs, clock)

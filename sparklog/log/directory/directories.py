@@ -221,7 +221,8 @@ class LogDirectories:
         with self.lock:
             taken, self._unlisted = self._unlisted, set()
         no_room: KafkaStorageError | None = None
-        for directory in taken | set(moved):
+        written = taken.union(moved)
+        for directory in [each for each in self._dirs.values() if each in written]:
             try:
                 with self.guard(directory):
                     logs = partial(self.listed_in, directory.path)
