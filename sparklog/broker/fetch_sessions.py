@@ -220,8 +220,9 @@ class FetchSession(Struct, kw_only=True):
     def forget(self, key: Key) -> CachedPartition | None:
         """Remove a partition, and return it if the session had it."""
         if cached := self.partitions.pop(key, None):
-            self.keys.pop(cached.asked.name, None)
             self.active.pop(key, None)
+            if self.keys.get(cached.asked.name) == key:  # else the session has a later topic of that name
+                del self.keys[cached.asked.name]
         return cached
 
     def activate_all(self, version: int) -> None:
@@ -457,8 +458,9 @@ class FetchSessions:
     def _stop_listening(self, session_id: int, partitions: Iterable[CachedPartition]) -> None:
         for cached in partitions if self._tracks_changes else ():
             name = cached.asked.topic, cached.asked.partition
-            if keys := self._keys.get(name):
-                keys.pop(session_id, None)
+            keys = self._keys.get(name)
+            if keys and keys.get(session_id) == cached.asked.key:  # else the session has a later topic of that name
+                del keys[session_id]
                 if not keys:
                     del self._keys[name]
 

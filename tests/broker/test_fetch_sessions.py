@@ -300,6 +300,21 @@ class TestActivePartitions:
         )
         assert list(sessions.changed(TopicPartition("t", 0))) == [7]
 
+    def test_changes_of_a_recreated_topic_are_tracked_while_the_former_one_is_forgotten(self) -> None:
+        sessions = FetchSessions(10, lambda: 7, tracks_changes=True)
+        former, present = (replace(asked(0), topic_id=uuid.uuid4(), log_start_offset=0) for _ in range(2))
+        context = sessions.begin(
+            session_id=0, epoch=FULL, asked=[former], forgotten=(), uses_topic_ids=True, now_ms=NOW
+        )
+        sessions.end(context, [found(0)], NOW)
+        context = sessions.begin(
+            session_id=7, epoch=1, asked=[present], forgotten=[former.key], uses_topic_ids=True, now_ms=NOW
+        )
+        assert context.session
+        assert context.session.keys == {present.name: present.key}
+        assert list(sessions.changed(TopicPartition("t", 0))) == [7]
+        assert list(context.session.active) == [present.key]
+
     @pytest.mark.parametrize("epoch", [FULL, LAST])
     def test_changes_are_not_tracked_for_an_ended_session(self, epoch: int) -> None:
         sessions, session_id = self.session()
