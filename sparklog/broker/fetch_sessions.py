@@ -402,15 +402,17 @@ class FetchSessions:
             created_ms=now_ms,
             last_used_ms=now_ms,
             epoch=_next_epoch(INITIAL_EPOCH),
+            partitions={
+                asked.key: CachedPartition(
+                    asked, part.high_watermark, part.log_start_offset, part.segment_base_offset, part.generation, place
+                )
+                for place, (asked, part) in enumerate(zip(context.asked, found, strict=True), 1)
+            },
+            last_place=len(found),
             checked_ms=now_ms,
         )
-        for asked, part in zip(context.asked, found, strict=True):
-            session.put(
-                asked.key,
-                CachedPartition(
-                    asked, part.high_watermark, part.log_start_offset, part.segment_base_offset, part.generation
-                ),
-            )
+        if context.asked and context.asked[0].is_followers:
+            session.keys = {cached.asked.name: key for key, cached in session.partitions.items()}
         session.activate_all(self._version())
         self._listen(session_id, session.partitions)
         self._put_back(session)

@@ -224,6 +224,12 @@ def test_a_session_that_becomes_too_large_for_all_is_closed() -> None:
     assert client.fetch(0, FULL, [asked(0), asked(1)])[1] != 0
 
 
+def test_a_session_may_begin_without_partitions() -> None:
+    client = Client()
+    assert client.fetch(0, FULL, []) == ([], 1, [])
+    assert client.fetch(1, 1, [asked(0)]) == ([0], 1, [0])
+
+
 def test_without_slots_no_session_is_opened() -> None:
     assert Client(slots=0).fetch(0, FULL, [asked(0)]) == ([0], 0, [0])
 
