@@ -107,7 +107,7 @@ class Pipelined:
 
 
 def run(broker: BrokerProcess, load: Load, frame: bytes, seconds: float) -> Measured:
-    """Send requests for some seconds, after a while without measurement."""
+    """Send requests for some seconds, after a while without measurement. Raises RuntimeError if none is answered."""
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         for _ in range(load.connections):
             connection = stack.enter_context(connected(broker))
@@ -116,6 +116,8 @@ def run(broker: BrokerProcess, load: Load, frame: bytes, seconds: float) -> Meas
         before, began = broker.cpu_seconds(), time.perf_counter()
         answers = answers_within(selector, seconds)
         took = time.perf_counter() - began
+        if not answers:
+            raise RuntimeError(f"no answer of {broker.kafka} within {took:.0f} s ({load.title}): its disk may stall")
         return Measured((broker.cpu_seconds() - before) / answers * 1e6, answers / took)
 
 
