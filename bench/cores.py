@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.frames import connected
 from bench.harness import BrokerProcess
-from bench.requests import TIMEOUT_S, Pipelined, answers_within, batch, fetch, produce
+from bench.requests import TIMEOUT_S, WAITS_TO_SEND, Pipelined, answers_within, batch, fetch, produce
 
 CONNECTIONS, IN_FLIGHT = 4, 5
 RECORDS = 90
@@ -98,10 +98,16 @@ def make_topic(brokers: list[BrokerProcess]) -> tuple[str, dict[int, BrokerProce
     topic = f"cores-{uuid4().hex[:8]}"
     admin: Any = AdminClient({"bootstrap.servers": brokers[0].kafka})
     admin.create_topics([NewTopic(topic, len(brokers), 1)])[topic].result(TIMEOUT_S)
+    return topic, leaders_of(brokers, topic)
+
+
+def leaders_of(brokers: list[BrokerProcess], topic: str) -> dict[int, BrokerProcess]:
+    """Return the broker that leads each partition."""
+    admin: Any = AdminClient({"bootstrap.servers": brokers[0].kafka})
     known = admin.list_topics(topic, timeout=TIMEOUT_S)
     at = {broker.kafka: broker for broker in brokers}
     leads = {number: known.brokers[part.leader] for number, part in known.topics[topic].partitions.items()}
-    return topic, {number: at[f"{leader.host}:{leader.port}"] for number, leader in leads.items()}
+    return {number: at[f"{leader.host}:{leader.port}"] for number, leader in leads.items()}
 
 
 def run(leaders: dict[int, BrokerProcess], frame: Callable[[int], bytes], seconds: float) -> Measured:
@@ -109,9 +115,7 @@ def run(leaders: dict[int, BrokerProcess], frame: Callable[[int], bytes], second
         for partition, broker in leaders.items():
             for _ in range(CONNECTIONS):
                 connection = stack.enter_context(connected(broker))
-                pipelined = Pipelined(connection, frame(partition), IN_FLIGHT)
-                selector.register(connection, selectors.EVENT_READ, pipelined)
-                pipelined.send()
+                selector.register(connection, WAITS_TO_SEND, Pipelined(connection, frame(partition), IN_FLIGHT))
         answers_within(selector, seconds / 5)
         before, client, began = _cpu_seconds(leaders), time.process_time(), time.perf_counter()
         answers = answers_within(selector, seconds)

@@ -22,14 +22,14 @@ import shutil
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.cores import cluster
+from bench.cores import cluster, leaders_of
 from bench.frames import SIZE, connected, framed
 from bench.harness import BrokerProcess, broker_process
 from bench.requests import TIMEOUT_S, Load, batch, fetch, produce, run
@@ -265,7 +265,7 @@ def replication(options: argparse.Namespace) -> None:
     with cluster(2, [], "default.replication.factor=2", "min.insync.replicas=2") as brokers:
         topic = create(brokers[0], 1, 2)
         wait_for(lambda: leaderless(brokers[0]) == 0)
-        leader = leader_of(brokers, topic)
+        leader = leaders_of(brokers, topic)[0]
         frame, have = produce(topic, range(1), batch(1)), 1
         for wanted in PARTITIONS:
             if wanted > have:
@@ -284,26 +284,22 @@ def replication(options: argparse.Namespace) -> None:
             print(f"{have:<12,}{cpu * 1e6:>14.1f}{1000 / rate:>14.2f}{idle * 1000:>11.1f}", flush=True)
 
 
-def leader_of(brokers: list[BrokerProcess], topic: str) -> BrokerProcess:
-    """Return the broker that leads the topic's first partition."""
-    known = admin_of(brokers[0]).list_topics(topic, timeout=TIMEOUT_S)
-    address = known.brokers[known.topics[topic].partitions[0].leader]
-    return next(each for each in brokers if each.kafka == f"{address.host}:{address.port}")
-
-
 def lagging(broker: BrokerProcess) -> int:
-    topics = admin_of(broker).list_topics(timeout=TIMEOUT_S).topics.values()
-    return sum(len(part.isrs) < len(part.replicas) for topic in topics for part in topic.partitions.values())
+    return sum(len(part.isrs) < len(part.replicas) for part in all_partitions(broker))
 
 
 def leaderless(broker: BrokerProcess) -> int:
-    topics = admin_of(broker).list_topics(timeout=TIMEOUT_S).topics.values()
-    return sum(part.leader < 0 for topic in topics for part in topic.partitions.values())
+    return sum(part.leader < 0 for part in all_partitions(broker))
 
 
 def dead_leaders(broker: BrokerProcess, dead: int) -> int:
-    topics = admin_of(broker).list_topics(timeout=TIMEOUT_S).topics.values()
-    return sum(part.leader in (-1, dead) for topic in topics for part in topic.partitions.values())
+    return sum(part.leader in (-1, dead) for part in all_partitions(broker))
+
+
+def all_partitions(broker: BrokerProcess) -> Iterator[Any]:
+    """Yield what a broker knows of each partition of the cluster."""
+    for topic in admin_of(broker).list_topics(timeout=TIMEOUT_S).topics.values():
+        yield from topic.partitions.values()
 
 
 def wait_for(is_so: Callable[[], bool]) -> None:

@@ -21,7 +21,7 @@ import socket
 import ssl
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 from sparklog.base.errors import KafkaError
@@ -151,55 +151,78 @@ def _is_small(frame: Frame) -> bool:
     return isinstance(first, bytes) and _SIZE.unpack_from(first)[0] < SMALL_BYTES
 
 
-def _parts(frame: Frame) -> Iterator[UnsentPart]:
-    """Yield the parts of a frame that are not empty."""
-    for part in frame:
-        if isinstance(part, LogSlice):
-            if part.size:
-                yield _UnsentSlice(part)
-        elif part:
-            yield memoryview(part)
+class _Unsent:
+    """The unsent parts of a channel's responses. None of them is empty."""
 
+    __slots__ = ("_has_data", "_parts")
 
-def _gather(left: deque[UnsentPart]) -> list[Buffer]:
-    """Return the next bytes: of some parts up to a large slice, or a piece of a large slice. `_remove` removes them.
+    def __init__(self) -> None:
+        self._parts: deque[UnsentPart] = deque()
+        self._has_data = False
+        """Whether bytes of slices may be in memory."""
 
-    Raises KafkaStorageError, or EOFError if a file is too short.
-    """
-    buffers: list[Buffer] = []
-    size = 0
-    for part in left:
-        if isinstance(part, memoryview):
-            buffers.append(part)
-        elif part.is_large:
-            return buffers or [part.peek(PIECE_BYTES)]
-        else:
-            buffers.append(part.rest())
-        size += len(part)
-        if size >= PIECE_BYTES or len(buffers) == MAX_BUFFERS:
-            break
-    return buffers
+    def __len__(self) -> int:
+        """Number of parts."""
+        return len(self._parts)
 
+    @property
+    def first(self) -> UnsentPart:
+        return self._parts[0]
 
-def _remove(left: deque[UnsentPart], size: int) -> None:
-    """Remove the first `size` bytes."""
-    while size:
-        part = left[0]
-        if size < len(part):
-            if isinstance(part, _UnsentSlice):
-                part.advance(size)
+    def add(self, frame: Frame) -> None:
+        """Add the parts of a frame."""
+        for part in frame:
+            if isinstance(part, LogSlice):
+                if part.size:
+                    self._parts.append(_UnsentSlice(part))
+                    self._has_data = True
+            elif part:
+                self._parts.append(memoryview(part))
+
+    def gather(self) -> list[Buffer]:
+        """Return the next bytes: of some parts up to a large slice, or a piece of a large slice. `remove` removes them.
+
+        Raises KafkaStorageError, or EOFError if a file is too short.
+        """
+        buffers: list[Buffer] = []
+        size = 0
+        for part in self._parts:
+            if isinstance(part, memoryview):
+                buffers.append(part)
+            elif part.is_large:
+                return buffers or [part.peek(PIECE_BYTES)]
             else:
-                left[0] = part[size:]
-            return
-        size -= len(part)
-        left.popleft()
+                buffers.append(part.rest())
+            size += len(part)
+            if size >= PIECE_BYTES or len(buffers) == MAX_BUFFERS:
+                break
+        return buffers
 
+    def remove(self, size: int) -> None:
+        """Remove the first `size` bytes."""
+        parts = self._parts
+        while size:
+            part = parts[0]
+            if size < len(part):
+                if isinstance(part, _UnsentSlice):
+                    part.advance(size)
+                else:
+                    parts[0] = part[size:]
+                return
+            size -= len(part)
+            parts.popleft()
 
-def _forget(left: deque[UnsentPart]) -> None:
-    """Free the bytes of slices; they are read again when they can be sent."""
-    for part in left:
-        if isinstance(part, _UnsentSlice):
-            part.slice.forget()
+    def forget(self) -> None:
+        """Free the bytes of slices; they are read again when they can be sent."""
+        if self._has_data:
+            self._has_data = False
+            for part in self._parts:
+                if isinstance(part, _UnsentSlice):
+                    part.slice.forget()
+
+    def clear(self) -> None:
+        """Remove all parts."""
+        self._parts.clear()
 
 
 class PlainChannel:
@@ -210,8 +233,7 @@ class PlainChannel:
         self._socket = sock
         self._fd = sock.fileno()
         self._owner = owner
-        self._left: deque[UnsentPart] = deque()
-        self._has_data = False  # the bytes of slices may be in memory
+        self._left = _Unsent()
         self._is_corked = False
         self._waits_for_room = False  # the loop watches for room in the socket
         self._is_reading = False
@@ -238,8 +260,7 @@ class PlainChannel:
 
     def send(self, frame: Frame) -> bool:
         if self._is_corked and _is_small(frame):
-            self._left.extend(_parts(frame))
-            self._has_data = True
+            self._left.add(frame)
             return True
         try:
             if not self._left and len(frame) == 1 and isinstance(frame[0], bytes):
@@ -250,10 +271,10 @@ class PlainChannel:
                     sent = 0
                 if sent == len(data):
                     return True
-                self._left.append(memoryview(data)[sent:])
+                self._left.add((data,))
+                self._left.remove(sent)
             else:
-                self._left.extend(_parts(frame))
-                self._has_data = True
+                self._left.add(frame)
                 if self._send_left():
                     self._stop_waiting()
                     return True
@@ -311,33 +332,32 @@ class PlainChannel:
         left, allowed = self._left, BYTES_PER_ITERATION
         try:
             while left and allowed > 0:
-                allowed -= self._send_some(left)
+                allowed -= self._send_some()
         except (BlockingIOError, InterruptedError):
             pass
         except (OSError, EOFError, KafkaError) as error:
             self._close_after(error)
             return False
-        if self._has_data:
-            self._has_data = False
-            _forget(left)
+        left.forget()
         return not left
 
     def _close_after(self, error: Exception) -> None:
         logger.debug("a response was not sent completely: %s", error)
         self.close()
 
-    def _send_some(self, left: deque[UnsentPart]) -> int:
+    def _send_some(self) -> int:
         """Send from the first part on, and return the number of bytes sent."""
-        part = left[0]
+        left = self._left
+        part = left.first
         if isinstance(part, _UnsentSlice) and part.is_large and (fd := descriptor(part.slice.file)) is not None:
             sent = os.sendfile(self._fd, fd, part.position, min(part.left, BYTES_PER_ITERATION))
             if not sent:
                 raise EOFError(TOO_SHORT)
         else:
-            buffers = _gather(left)
+            buffers = left.gather()
             # MSG_MORE: the rest of the same response follows and may share packets.
             sent = self._socket.sendmsg(buffers, (), socket.MSG_MORE if len(left) > len(buffers) else 0)
-        _remove(left, sent)
+        left.remove(sent)
         return sent
 
 
@@ -351,7 +371,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._open = open_connection
         self._owner: ChannelOwner | None = None
         self._transport: asyncio.Transport | None = None
-        self._left: deque[UnsentPart] = deque()
+        self._left = _Unsent()
         self._is_full = False
         self._is_sending = False
         self._is_corked = False
@@ -410,7 +430,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         return not self._is_sending
 
     def send(self, frame: Frame) -> bool:
-        self._left.extend(_parts(frame))
+        self._left.add(frame)
         if self._is_corked and _is_small(frame):
             return True
         self._is_sending = not self._send_left()
@@ -433,13 +453,13 @@ class TlsChannel(asyncio.BufferedProtocol):
         assert self._transport
         while left and not self._is_full:
             try:
-                buffers = _gather(left)
+                buffers = left.gather()
             except (EOFError, KafkaError) as error:
                 logger.debug("a response was not sent completely: %s", error)
                 # Close later: asyncio closes a transport twice if it is closed inside `resume_writing`.
                 asyncio.get_running_loop().call_soon(self.close)
                 return False
-            _remove(left, sum(map(len, buffers)))
+            left.remove(sum(map(len, buffers)))
             self._transport.writelines(buffers)
-        _forget(left)
+        left.forget()
         return not left and not self._is_full

@@ -23,7 +23,7 @@ Frame = Sequence[bytes | LogSlice]
 async def bring_in(frame: Frame) -> None:
     """Load the log slices of a frame into the page cache, but not those whose bytes are in memory.
 
-    The page cache may evict them at any time. A slice whose file is too short stays. Raises KafkaStorageError.
+    The page cache may evict them at any time. Raises KafkaStorageError.
     """
     cold = [part for part in frame if isinstance(part, LogSlice) and not part.data and not is_cached(part)]
     if cold:
