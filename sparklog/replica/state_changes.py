@@ -97,10 +97,11 @@ class StateChanges:
         clock: Clock | None = None,
         topic_defaults: Callable[[], TopicConfig] = TopicConfig,
         newest_change: Callable[[], int] = lambda: 0,
-        broker_epoch: Callable[[], int] = lambda: NO_BROKER_EPOCH,
+        broker_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         """topic_defaults: returns the present defaults of topics. newest_change: returns the number of the cluster
-        store's newest change; may block. broker_epoch: returns this broker's own epoch.
+        store's newest change; may block. broker_epoch: returns this broker's own epoch, NO_BROKER_EPOCH until it
+        has registered.
         """
         self._logs = logs
         self._replicas = replicas
@@ -120,13 +121,15 @@ class StateChanges:
 
         Raises StaleControllerEpoch after a newer controller epoch or a later request: the sender is a deposed
         controller, or the request is a late copy. Raises StaleBrokerEpoch if the request was meant for this broker
-        before its restart.
+        before its restart. Until the broker has registered, this may be true of any request: as leader it would make
+        its followers cut off what it has lost. The controller sends a refused request again.
         """
         asked, seen = (request.controller_epoch, request.number), (self._controller_epoch, self._number)
         if asked < seen:
             raise StaleControllerEpoch(f"controller epoch and request {asked} are over: {seen} have been seen")
         own_epoch = self._broker_epoch()
-        if NO_BROKER_EPOCH < request.broker_epoch < own_epoch:  # a greater one is not known here yet
+        is_stale = request.broker_epoch < own_epoch  # a greater one is not known here yet
+        if request.broker_epoch > NO_BROKER_EPOCH and (is_stale or own_epoch == NO_BROKER_EPOCH):
             raise StaleBrokerEpoch(f"for broker epoch {request.broker_epoch}; this is {own_epoch}")
         self._controller_epoch, self._number = asked
 

@@ -93,6 +93,22 @@ def test_requests_of_a_deposed_controller_or_for_a_former_broker_epoch_are_refus
     run(test)
 
 
+def test_requests_are_refused_until_the_broker_has_registered() -> None:
+    """They may be meant for the process before this one, whose log had more records."""
+
+    async def test(host: Host) -> None:
+        epoch, host.own_epoch = host.own_epoch, -1
+        with pytest.raises(StaleBrokerEpoch):
+            await host.become(1, 0, broker_epoch=epoch)
+        with pytest.raises(NotLeaderOrFollower):
+            host.replicas.get_leader(NAME)
+        host.own_epoch = epoch
+        await host.become(1, 0, broker_epoch=epoch)
+        assert host.replicas.get_leader(NAME)
+
+    run(test)
+
+
 def test_an_older_leader_epoch_is_fenced() -> None:
     async def test(host: Host) -> None:
         await host.become(1, 4)

@@ -86,10 +86,10 @@ class Host:
             alter_isr=self._alter_isr, broker_epoch_of=self.epochs.get, exists=lambda name: name.topic == "t",
             on_leadership=lambda name, is_leader, epoch: self.leaderships.append((is_leader, epoch)),
         )  # fmt: skip
-        own_epoch = self.epochs[ME]
+        self.own_epoch = self.epochs[ME]
         self.fetchers = RecordedFetchers()
         self.state_changes = StateChanges(
-            self.fs, self.logs, self.replicas, self.fetchers, clock=self.clock, broker_epoch=lambda: own_epoch
+            self.fs, self.logs, self.replicas, self.fetchers, clock=self.clock, broker_epoch=lambda: self.own_epoch
         )
         self.leaderships: list[tuple[bool, int]] = []
         self.services = SimpleNamespace(
