@@ -120,18 +120,23 @@ class StateChanges:
         """Refuse outdated requests; otherwise remember the request's controller epoch and number.
 
         Raises StaleControllerEpoch after a newer controller epoch or a later request: the sender is a deposed
-        controller, or the request is a late copy. Raises StaleBrokerEpoch if the request was meant for this broker
-        before its restart. Until the broker has registered, this may be true of any request: as leader it would make
-        its followers cut off what it has lost. The controller sends a refused request again.
+        controller, or the request is a late copy. Raises StaleBrokerEpoch as `check_broker_epoch` does.
         """
         asked, seen = (request.controller_epoch, request.number), (self._controller_epoch, self._number)
         if asked < seen:
             raise StaleControllerEpoch(f"controller epoch and request {asked} are over: {seen} have been seen")
-        own_epoch = self._broker_epoch()
-        is_stale = request.broker_epoch < own_epoch  # a greater one is not known here yet
-        if request.broker_epoch > NO_BROKER_EPOCH and (is_stale or own_epoch == NO_BROKER_EPOCH):
-            raise StaleBrokerEpoch(f"for broker epoch {request.broker_epoch}; this is {own_epoch}")
+        self.check_broker_epoch(request.broker_epoch)
         self._controller_epoch, self._number = asked
+
+    def check_broker_epoch(self, epoch: int) -> None:
+        """Raise StaleBrokerEpoch if a request for this broker epoch was meant for this broker before its restart.
+
+        That may be true of any request until the broker has registered: as leader it would make its followers cut off
+        what it has lost. The controller sends a refused request again. A greater epoch is one not known here yet.
+        """
+        own_epoch = self._broker_epoch()
+        if own_epoch == NO_BROKER_EPOCH or epoch < own_epoch:
+            raise StaleBrokerEpoch(f"for broker epoch {epoch}; this is {own_epoch}")
 
     async def become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
         """Lead or follow partitions, and return an error for each failure. Raises as `check_controller` does.

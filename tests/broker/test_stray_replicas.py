@@ -62,12 +62,11 @@ class Broker1:
         ]
         changes: Any = SimpleNamespace(
             delete_strays=self._delete, update_configs=lambda *_: None, keep_topics=self._keep,
-            keep_brokers=self._keep,
+            keep_brokers=self._keep, check_broker_epoch=lambda _: None,
         )  # fmt: skip
         topics: Any = SimpleNamespace(find_unsure=self._find_unsure)
         self.strays = StrayReplicas(1, found, metadata, changes, topics)
         services: Any = SimpleNamespace(
-            registration=SimpleNamespace(epoch=7),
             metadata=metadata,
             state_changes=changes,
             authorizer=Authorizer(AclRules(), is_enabled=False),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
+from sparklog.base.errors import StaleBrokerEpoch
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import update_metadata
 from sparklog.cluster.messages import TopicState, UpdateMetadata
@@ -34,6 +36,12 @@ async def test_a_stray_is_deleted_after_later_updates_too() -> None:
         number=1_000,
     )
 
+    epoch, services.registration.epoch = services.registration.epoch, -1  # as before it has registered
+    with pytest.raises(StaleBrokerEpoch):
+        await cluster.brokers[2].serve(update_metadata.API, everything)
+    assert services.replicas.find(T0) is not None
+
+    services.registration.epoch = epoch
     await cluster.brokers[2].serve(update_metadata.API, everything)
 
     assert services.replicas.find(T0) is None

@@ -3,8 +3,8 @@
 LeaderAndIsr: receive this broker's partitions and their leaders.
 
 - The whole request is refused with STALE_CONTROLLER_EPOCH if the controller has been deposed, with STALE_BROKER_EPOCH
-  if it was meant for this broker before its restart, and with INCONSISTENT_CLUSTER_ID if the controller's cluster store
-  is another one, which was lost.
+  if it was meant for this broker before its restart or the broker has not registered yet, and with
+  INCONSISTENT_CLUSTER_ID if the controller's cluster store is another one, which was lost.
 - A partition gets FENCED_LEADER_EPOCH if a newer leader epoch is known, and KAFKA_STORAGE_ERROR if its log cannot be
   used: the controller then considers the replica offline.
 - Requests are handled one at a time; logs are opened in a thread. Once the answer has come, the partitions are led, or

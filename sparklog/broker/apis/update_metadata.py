@@ -1,7 +1,8 @@
 """UpdateMetadata: receive changes of the cluster from the controller (controller to every broker).
 
 - STALE_CONTROLLER_EPOCH: the controller has been deposed. STALE_BROKER_EPOCH: the request was meant for this broker
-  before its restart. INCONSISTENT_CLUSTER_ID: the controller's cluster store is another one, which was lost.
+  before its restart, or the broker has not registered yet. INCONSISTENT_CLUSTER_ID: the controller's cluster store is
+  another one, which was lost.
 - A full update deletes the logs of partitions that have moved to other brokers (broker/strays.py).
 - A full update of very many topics comes in parts; it is complete with the last one.
 - The committed offsets of deleted topics are deleted too; after a full update a little later (broker/store_guard.py).
@@ -14,10 +15,8 @@ from __future__ import annotations
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.dynamic_config import DynamicConfig
-from sparklog.base.errors import StaleBrokerEpoch
 from sparklog.broker.api import Api
 from sparklog.broker.client_telemetry import ClientTelemetry
-from sparklog.broker.registration import Registration
 from sparklog.broker.rights import on_cluster
 from sparklog.broker.store_guard import StoreGuard
 from sparklog.broker.strays import StrayReplicas
@@ -40,7 +39,6 @@ async def handle(
     dynamic: DynamicConfig,
     groups: GroupCoordinator,
     metadata: MetadataCache,
-    registration: Registration,
     state_changes: StateChanges,
     store_guard: StoreGuard,
     strays: StrayReplicas,
@@ -50,9 +48,7 @@ async def handle(
     Raises StaleControllerEpoch, StaleBrokerEpoch or InconsistentClusterId.
     """
     store_guard.check_controller(request.store_id)
-    epoch = registration.epoch
-    if request.broker_epoch < epoch:
-        raise StaleBrokerEpoch(f"broker epoch {request.broker_epoch} is over: it is {epoch}")
+    state_changes.check_broker_epoch(request.broker_epoch)
     change = metadata.update(request)
     if request.acls is not None:
         authorizer.set_acls(request.acls)
