@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -66,6 +66,14 @@ class ReplicaAssignment(Struct, frozen=True, kw_only=True):
             replicas=replicas,
             adding=tuple(broker for broker in replicas if broker not in origin),
             removing=tuple(broker for broker in replicas if broker not in target),
+        )
+
+    def without(self, brokers: Collection[int]) -> ReplicaAssignment:
+        """Return the assignment with these replicas gone."""
+        return ReplicaAssignment(
+            replicas=tuple(broker for broker in self.replicas if broker not in brokers),
+            adding=tuple(broker for broker in self.adding if broker not in brokers),
+            removing=tuple(broker for broker in self.removing if broker not in brokers),
         )
 
 

@@ -126,6 +126,15 @@ class ActiveController:
             for operation in self.operations if errors else ():
                 await operation.replicas_stopped(broker.broker_id, errors)
 
+    async def complete_moves(self) -> None:
+        """Have the operations handle the ISRs that an event read again.
+
+        A leader that loses its leadership with the store's answer gives no notice of its last change.
+        """
+        while names := self.dependencies.context.take_read_isrs():
+            for operation in self.operations:
+                await operation.isr_changed(names)
+
     def left_behind(self, broker_id: int) -> None:
         """Send a broker its full state again."""
         if broker_id in self.dependencies.context.brokers:

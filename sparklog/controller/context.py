@@ -68,6 +68,8 @@ class ControllerContext(Struct, kw_only=True):
     replica_states: dict[PartitionAndReplica, ReplicaState] = field(default_factory=dict)
 
     reassigning: set[TopicPartition] = field(default_factory=set)
+    isrs_read: set[TopicPartition] = field(default_factory=set)
+    """Partitions of `reassigning` whose ISR was read again, and may be what their move waits for."""
     deleting: set[str] = field(default_factory=set)
     """Topics in deletion: no leaders are elected for them."""
     deletion_begun: set[str] = field(default_factory=set)
@@ -95,6 +97,17 @@ class ControllerContext(Struct, kw_only=True):
     def set_client_metrics(self, subscriptions: ClientMetricsConfigs) -> None:
         """Replace the cluster's subscriptions to metrics of clients."""
         self.client_metrics = subscriptions
+
+    # Reassignments
+
+    def note_read_isrs(self, names: Iterable[TopicPartition]) -> None:
+        """Note that the ISRs of these partitions were read again: their moves may wait for them."""
+        self.isrs_read |= self.reassigning.intersection(names)
+
+    def take_read_isrs(self) -> set[TopicPartition]:
+        """Return and forget what was noted."""
+        taken, self.isrs_read = self.isrs_read, set()
+        return taken
 
     # Deletions
 

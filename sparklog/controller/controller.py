@@ -257,6 +257,8 @@ class Controller:
             case _OperationTick(operation) if active and operation in tuple(active.operations):
                 self._put_tick(operation)
                 await operation.tick()
+        if self._active:
+            await self._active.complete_moves()
 
     async def _answer(self, function: Callable[[ActiveController], Awaitable[Any]], done: asyncio.Future[Any]) -> None:
         if done.cancelled():

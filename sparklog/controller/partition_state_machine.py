@@ -205,3 +205,4 @@ async def read_again(context: ControllerContext, store: FencedStore, names: Iter
     for name in asked:
         context.leadership.pop(name, None)
     context.leadership.update(found)
+    context.note_read_isrs(asked)

@@ -4,7 +4,8 @@ RS: the replicas; ORS: the original ones; TRS: the target; AR = TRS - ORS (addin
 
     U   requested           replicas of a former move's AR that are not in the new target leave the ISR, are stopped,
                             and delete their logs. Then /brokers/topics/T gets RS = TRS + ORS with AR and RR; until
-                            then, the former move can be continued
+                            then, the former move can be continued, and no broker knows the new AR: one in the ISR
+                            would be lost to the next controller
     A   TRS not in sync     the leader epoch rises, LeaderAndIsr to RS, so that AR follow; AR are New
     B   TRS in sync         AR are Online; RS = TRS for all brokers, with a leader in TRS, so that no replica of RR
                             joins the ISR again. RR leave the ISR, are stopped, and delete their logs. Then
@@ -218,10 +219,11 @@ class Reassignments(ControllerOperation):
             is_cancelled = current.is_reassigning and assignment.target == current.origin
             kind = HistoryKind.REASSIGNMENT_CANCELLED if is_cancelled else HistoryKind.REASSIGNMENT_BEGUN
             self._note(kind, name, origin=current.origin, target=assignment.target)
-            self._context.set_assignment(name, assignment)
             if dropped := [broker for broker in current.replicas if broker not in assignment.replicas]:
+                self._context.set_assignment(name, current.without(dropped))
                 await self._drop_added(name, dropped)
             await self._write(name, assignment)
+            self._context.set_assignment(name, assignment)
         await self._advance(name)
 
     async def _drop_added(self, name: TopicPartition, brokers: Collection[int]) -> None:

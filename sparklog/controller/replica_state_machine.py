@@ -120,11 +120,7 @@ class ReplicaStateMachine:
 
     def _remove(self, replicas: Sequence[PartitionAndReplica]) -> None:
         for name, broker in replicas:
-            old = self._context.assignment(name)
-            kept = (tuple(each for each in part if each != broker) for part in (old.replicas, old.adding, old.removing))
-            replicas_, adding, removing = kept
-            new = structs.replace(old, replicas=replicas_, adding=adding, removing=removing)
-            self._context.set_assignment(name, new)
+            self._context.set_assignment(name, self._context.assignment(name).without((broker,)))
 
     def _put(self, replica: PartitionAndReplica, state: ReplicaState) -> None:
         if state is ReplicaState.NON_EXISTENT:

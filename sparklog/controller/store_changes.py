@@ -180,7 +180,7 @@ class StoreChangeHandlers:
             await operation.topics_marked(marked)
 
     async def isr_changed(self) -> None:
-        """Read the ISRs that leaders have changed, inform all brokers and the operations, and delete the notices."""
+        """Read the ISRs that leaders have changed, inform all brokers, and delete the notices."""
         dependencies, context = self._dependencies, self._context
         notices = await dependencies.store.read(read_notices, dependencies.watches, ISR_CHANGES, StoreEvent.ISR_CHANGES)
         if not notices.paths:
@@ -193,8 +193,6 @@ class StoreChangeHandlers:
             dependencies.outbox.update_metadata({name.topic for name in names})
             dependencies.outbox.flush()
         await dependencies.store.delete(notices.paths)
-        for operation in self._operations if names else ():
-            await operation.isr_changed(names)
 
     async def configs_changed(self) -> None:
         """Read the changed configurations, inform all brokers, elect leaders, and delete the notices.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -13,6 +14,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.partition_states import encode_state
 from sparklog.cluster.topics import state_path
+from sparklog.controller import reassignment
 from sparklog.controller.reassignment import encode_request
 from support.controller.scripted_cluster import Failure, ScriptedCluster, simulated
 
@@ -262,6 +264,48 @@ def test_a_broker_of_the_target_that_was_down_is_waited_for() -> None:
         await cluster.settle()
         assert cluster.assignment(T0) == ReplicaAssignment(replicas=(1, 4))
         assert cluster.logs(T0) == [1, 4]
+
+    simulated(test)
+
+
+def complete_isr_unnoticed(cluster: ScriptedCluster, isr: tuple[int, ...]) -> None:
+    """Write the ISR as a leader that loses the store's answer and then its leadership: without a notice."""
+    state = cluster.state(T0)
+    cluster.store.set(state_path(*T0), encode_state(structs.replace(state, isr=isr)), state.version)
+
+
+def test_an_election_finds_the_isr_complete_of_which_no_leader_gave_notice() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(4, (2, 1, 3))
+        cluster.held_back.add(4)
+        await cluster.reassign({T0: (1, 4)})
+        await cluster.settle()
+        complete_isr_unnoticed(cluster, (2, 1, 3, 4))
+        assert await cluster.elect([T0]) == {T0: 1}
+        await cluster.settle()
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(1, 4))
+        assert cluster.logs(T0) == [1, 4]
+
+    simulated(test)
+
+
+def test_a_move_finds_the_isr_complete_as_it_raises_the_leader_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        cluster = await cluster_of(4)
+        cluster.held_back.add(4)
+        await cluster.reassign({T0: (1, 4)})
+        await cluster.settle()
+        read_again = reassignment.read_again
+
+        async def complete_afterwards(*args: Any) -> None:
+            await read_again(*args)
+            monkeypatch.undo()
+            complete_isr_unnoticed(cluster, (1, 2, 3, 4))
+
+        monkeypatch.setattr(reassignment, "read_again", complete_afterwards)
+        await cluster.reassign({T0: (1, 4)})
+        await cluster.settle()
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(1, 4))
 
     simulated(test)
 

@@ -138,6 +138,7 @@ class WatchedStore(MemoryStore):
         if failure is Failure.NOT_DONE:
             raise ConnectionLoss("the write is to fail")
         super().multi(work)
+        self._cluster.note_assignments()
         if failure is Failure.CONTROLLER_DIES:
             self._cluster.kill(self._broker_id)
         if failure:
@@ -154,6 +155,9 @@ class ScriptedCluster:
         self.disks: dict[int, set[TopicPartition]] = {}
         self.held_back: set[int] = set()
         self.writes = 0
+        self.strangers: list[int] = []
+        """Replicas that a controller named to a broker before the store named them."""
+        self._named: dict[TopicPartition, set[int]] = {}
         self._failure: tuple[int, Failure] | None = None
         self.store = MemoryStore(self.tree)
         """For the test itself."""
@@ -179,6 +183,7 @@ class ScriptedCluster:
     async def settle(self) -> None:
         """Let everything happen that follows from what has happened."""
         await asyncio.sleep(SETTLED_S)
+        assert not self.strangers
 
     # What is asked of the cluster
 
@@ -233,6 +238,8 @@ class ScriptedCluster:
     # Peers
 
     async def call(self, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
+        if isinstance(request, LeaderAndIsr):
+            self._look_for_strangers(request)
         await asyncio.sleep(0.001)
         found = self.brokers.get(broker.broker_id)
         if found is None or found.epoch != request.broker_epoch:
@@ -274,6 +281,18 @@ class ScriptedCluster:
             except (StoreError, KafkaError):
                 continue  # it is not the leader any more, and will be told
             leader.states[name] = _with(state, altered.isr, altered.partition_epoch)
+
+    def note_assignments(self) -> None:
+        """Note the replicas that the store names."""
+        for topic in self.topics.names():
+            for number, assignment in enumerate(self.topics.load_assignment(topic).partitions):
+                self._named.setdefault(TopicPartition(topic, number), set()).update(assignment.replicas)
+
+    def _look_for_strangers(self, request: LeaderAndIsr) -> None:
+        """A replica that the store does not name yet could join the ISR, and the next controller would not know it."""
+        self.note_assignments()
+        for state in request.partitions:
+            self.strangers += set(state.replicas) - self._named.get(state.name, set())
 
     def _follows(self, broker_id: int, state: LeaderAndIsrPartitionState) -> bool:
         broker = self.brokers.get(broker_id)
