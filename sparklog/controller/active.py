@@ -127,11 +127,12 @@ class ActiveController:
                 await operation.replicas_stopped(broker.broker_id, errors)
 
     async def complete_moves(self) -> None:
-        """Have the operations handle the ISRs that an event read again.
+        """Have the operations handle the ISRs that an event read again or set.
 
-        A leader that loses its leadership with the store's answer gives no notice of its last change.
+        A leader that loses its leadership with the store's answer gives no notice of its last change; elections give
+        none.
         """
-        while names := self.dependencies.context.take_read_isrs():
+        while names := self.dependencies.context.take_isrs():
             for operation in self.operations:
                 await operation.isr_changed(names)
 

@@ -68,8 +68,8 @@ class ControllerContext(Struct, kw_only=True):
     replica_states: dict[PartitionAndReplica, ReplicaState] = field(default_factory=dict)
 
     reassigning: set[TopicPartition] = field(default_factory=set)
-    isrs_read: set[TopicPartition] = field(default_factory=set)
-    """Partitions of `reassigning` whose ISR was read again, and may be what their move waits for."""
+    new_isrs: set[TopicPartition] = field(default_factory=set)
+    """Partitions of `reassigning` whose move may wait for the ISR, which was read again or set by an election."""
     deleting: set[str] = field(default_factory=set)
     """Topics in deletion: no leaders are elected for them."""
     deletion_begun: set[str] = field(default_factory=set)
@@ -100,13 +100,13 @@ class ControllerContext(Struct, kw_only=True):
 
     # Reassignments
 
-    def note_read_isrs(self, names: Iterable[TopicPartition]) -> None:
-        """Note that the ISRs of these partitions were read again: their moves may wait for them."""
-        self.isrs_read |= self.reassigning.intersection(names)
+    def note_isrs(self, names: Iterable[TopicPartition]) -> None:
+        """Note the partitions of these that are being reassigned: their moves may wait for their new ISRs."""
+        self.new_isrs |= self.reassigning.intersection(names)
 
-    def take_read_isrs(self) -> set[TopicPartition]:
+    def take_isrs(self) -> set[TopicPartition]:
         """Return and forget what was noted."""
-        taken, self.isrs_read = self.isrs_read, set()
+        taken, self.new_isrs = self.new_isrs, set()
         return taken
 
     # Deletions

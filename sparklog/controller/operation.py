@@ -36,7 +36,7 @@ class ControllerOperation:
         """Handle topics that another writer has deleted from the store; the context has them no longer."""
 
     async def isr_changed(self, names: Collection[TopicPartition]) -> None:
-        """Handle ISRs of partitions being reassigned that were read again, and may have changed."""
+        """Handle ISRs of partitions being reassigned that may have changed."""
 
     async def replicas_stopped(self, broker_id: int, errors: Mapping[TopicPartition, KafkaError | None]) -> None:
         """Handle an answer to StopReplica with deletion; None instead of an error: the replica is deleted."""

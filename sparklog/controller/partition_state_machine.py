@@ -149,6 +149,7 @@ class PartitionStateMachine:
         before = self._context.leadership.get(name)
         is_new = before is None
         self._context.leadership[name] = state
+        self._context.note_isrs([name])
         self._put(name, PartitionState.ONLINE)
         self._outbox.leader_and_isr(self._context.recipients(name), name, is_new=is_new)
         logger.info("%s: %s leads in epoch %s, in sync %s", name, state.leader, state.leader_epoch, state.isr)
@@ -205,4 +206,4 @@ async def read_again(context: ControllerContext, store: FencedStore, names: Iter
     for name in asked:
         context.leadership.pop(name, None)
     context.leadership.update(found)
-    context.note_read_isrs(asked)
+    context.note_isrs(asked)

@@ -310,6 +310,22 @@ def test_a_move_finds_the_isr_complete_as_it_raises_the_leader_epoch(monkeypatch
     simulated(test)
 
 
+def test_an_election_that_puts_the_target_in_sync_completes_the_move() -> None:
+    """An unclean one: the only replica in sync is gone, and no leader will change the ISR."""
+
+    async def test() -> None:
+        cluster = await cluster_of(3, (2,))
+        cluster.held_back.add(3)
+        await cluster.reassign({T0: (3,)})
+        cluster.kill(2)
+        await cluster.settle()
+        assert await cluster.elect([T0], is_unclean=True) == {T0: 3}
+        await cluster.settle()
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(3,))
+
+    simulated(test)
+
+
 def test_the_leader_of_the_target_dies_as_the_move_is_to_be_completed() -> None:
     async def test() -> None:
         cluster = await cluster_of(5, (1, 2))

@@ -330,7 +330,7 @@ def whoever_has_not_registered_is_who_he_was(monkeypatch: pytest.MonkeyPatch) ->
 
 def moves_wait_for_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move goes on only if a leader gives notice of its ISR."""
-    monkeypatch.setattr(ControllerContext, "note_read_isrs", lambda *_: None)
+    monkeypatch.setattr(ControllerContext, "note_isrs", lambda *_: None)
     isr_changed = StoreChangeHandlers.isr_changed
 
     async def changed(self: StoreChangeHandlers) -> None:
