@@ -1,8 +1,10 @@
 """Controlled shutdown: before a broker stops, the controller moves its leaderships to other brokers.
 
 The broker retries up to `controlled.shutdown.max.retries` times, with a pause each time, while partitions remain that
-another broker could lead: a live broker with a replica may still get in sync. Then the broker stops in any case.
-Partitions that it still leads have no leader until the controller sees the broker gone.
+another broker could lead: a live broker with a replica may still get in sync. A pause ends when nothing remains. The
+last one lasts at least until the session of a broker that is silent since the begin has ended: only then the controller
+knows that its replicas may have lost records. Then the broker stops in any case. Partitions that it still leads have no
+leader until the controller sees the broker gone.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from sparklog.broker.peers import ask_controller
+from sparklog.cluster.engines import session_timeout_ms
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.peers import Peers
 
@@ -30,8 +33,11 @@ async def hand_over_leaderships(
     """Hand leaderships over; return the partitions still led. Raises no KafkaError: the broker must be able to stop."""
     request = ControlledShutdownRequest(broker_id=config.broker_id, broker_epoch=broker_epoch)
     remaining: tuple[TopicPartition, ...] = ()
+    sessions_end_ms = clock.monotonic_ms() + session_timeout_ms(config)
     for retries_left in range(config.controlled_shutdown_max_retries, -1, -1):
-        pause_ms = config.controlled_shutdown_retry_backoff_ms if retries_left else 0
+        pause_ms = config.controlled_shutdown_retry_backoff_ms
+        if not retries_left:
+            pause_ms = max(0, sessions_end_ms - clock.monotonic_ms())
         try:
             response: ControlledShutdownResponse = await ask_controller(
                 request,
@@ -45,24 +51,39 @@ async def hand_over_leaderships(
             logger.warning("the controller could not be asked to take over: %s", error)
             await asyncio.sleep(pause_ms / 1000)
         else:
-            if await _have_no_successor(metadata, config.broker_id, remaining, pause_ms):
+            if await _can_stop(metadata, config.broker_id, remaining, pause_ms):
                 break
             logger.info("nobody has taken over %d partitions yet", len(remaining))
-    if remaining:
-        logger.warning("stopping as leader of %d partitions that nobody else can lead now", len(remaining))
-    return remaining
+    led = tuple(name for name in remaining if _leads(metadata, config.broker_id, name))
+    if led:
+        logger.warning("stopping as leader of %d partitions that nobody else can lead now", len(led))
+    return led
 
 
-async def _have_no_successor(
-    metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition], timeout_ms: int
-) -> bool:
-    """Return whether no other broker could lead these, now or within the time: a whole cluster may be stopping."""
-    return await metadata.wait_until(lambda: not _have_successor(metadata, here, partitions), timeout_ms)
+def longest_hand_over_ms(config: BrokerConfig) -> int:
+    """Return how long `hand_over_leaderships` may pause between its requests, in ms."""
+    pauses_ms = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms
+    return max(pauses_ms, session_timeout_ms(config))
 
 
-def _have_successor(metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition]) -> bool:
-    """Return whether another live broker has a replica of one of these partitions."""
-    others = metadata.brokers.keys() - {here}
-    return any(
-        others.intersection(info.replicas) for name in partitions if (info := metadata.find_partition(name)) is not None
+async def _can_stop(metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition], timeout_ms: int) -> bool:
+    """Return whether none of these waits for a live broker, now or within the time: a whole cluster may stop."""
+    return await metadata.wait_until(
+        lambda: not any(_waits_for_others(metadata, here, name) for name in partitions), timeout_ms
     )
+
+
+def _waits_for_others(metadata: MetadataCache, here: int, name: TopicPartition) -> bool:
+    """Return whether another live broker may take the partition over, or show that this replica may leave the ISR."""
+    info = metadata.find_partition(name)
+    if info is None:
+        return False
+    others = metadata.brokers.keys() - {here}
+    if info.leader == here:
+        return not others.isdisjoint(info.replicas)
+    return here in info.in_sync_replicas and not others.isdisjoint(info.in_sync_replicas)
+
+
+def _leads(metadata: MetadataCache, here: int, name: TopicPartition) -> bool:
+    info = metadata.find_partition(name)
+    return info is not None and info.leader == here

@@ -48,7 +48,7 @@ from sparklog.broker.client_requests import ClientRequests
 from sparklog.broker.client_telemetry import PushedMetrics
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.consumer_lags import NO_GROUPS, GroupFigures
-from sparklog.broker.controlled_shutdown import hand_over_leaderships
+from sparklog.broker.controlled_shutdown import hand_over_leaderships, longest_hand_over_ms
 from sparklog.broker.metrics import LoopDelay, Metrics
 from sparklog.broker.services import Services
 from sparklog.broker.slow_requests import SlowRequests
@@ -353,7 +353,7 @@ class Broker:
             return
         self._has_left = True
         if config.controlled_shutdown_enable and len(services.metadata.brokers) > 1:
-            pauses_ms = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms
+            pauses_ms = longest_hand_over_ms(config)
             with suppress(TimeoutError):  # the broker must be able to stop
                 async with asyncio.timeout((pauses_ms + config.controlled_shutdown_timeout_ms) / 1000):
                     await hand_over_leaderships(

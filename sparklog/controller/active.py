@@ -119,12 +119,15 @@ class ActiveController:
         known = self.dependencies.context.brokers.get(broker.broker_id)
         if known is None or known.epoch != broker.epoch:
             return
+        self.dependencies.context.answered[broker.broker_id] = request.number
         if isinstance(request, LeaderAndIsr) and isinstance(response, LeaderAndIsrResponse):
             await self._liveness.leaders_answered(broker.broker_id, request, response)
         elif isinstance(request, StopReplica) and isinstance(response, StopReplicaResponse):
             errors = {stop.name: response.errors.get(stop.name) for stop in request.partitions if stop.delete}
             for operation in self.operations if errors else ():
                 await operation.replicas_stopped(broker.broker_id, errors)
+        for operation in self.operations:
+            await operation.broker_answered(broker.broker_id)
 
     async def complete_moves(self) -> None:
         """Have the operations handle the ISRs that an event read again or set.

@@ -166,7 +166,8 @@ class BrokerChangeHandlers:
 
     def _forget(self, broker_id: int) -> None:
         del self._context.brokers[broker_id]
-        self._context.shutting_down.discard(broker_id)
+        self._context.shutting_down.pop(broker_id, None)
+        self._context.answered.pop(broker_id, None)
         self._context.offline.pop(broker_id, None)
         self._context.log_ends.pop(broker_id, None)
         self._dependencies.channels.close([broker_id])

@@ -48,8 +48,11 @@ class ControllerContext(Struct, kw_only=True):
 
     brokers: dict[int, BrokerInfo] = field(default_factory=dict)
     """Registered brokers, including those that are shutting down."""
-    shutting_down: set[int] = field(default_factory=set)
-    """Brokers in a controlled shutdown, a part of `brokers`. They are not elected."""
+    shutting_down: dict[int, int] = field(default_factory=dict)
+    """Brokers in a controlled shutdown, a part of `brokers`. They are not elected. The value is the number before that
+    of the first request that was sent to the other brokers since."""
+    answered: dict[int, int] = field(default_factory=dict)
+    """Number of the last request that a broker has answered in its present epoch."""
     offline: dict[int, set[TopicPartition]] = field(default_factory=dict)
     """Partitions whose replica on a broker is on a failed disk, by broker."""
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
@@ -128,7 +131,11 @@ class ControllerContext(Struct, kw_only=True):
     @property
     def live_brokers(self) -> list[int]:
         """Brokers that can be elected, sorted."""
-        return sorted(self.brokers.keys() - self.shutting_down)
+        return sorted(self.brokers.keys() - self.shutting_down.keys())
+
+    def have_answered(self, number: int) -> set[int]:
+        """Return the brokers that have answered a request with a greater number: they have been alive since then."""
+        return {broker_id for broker_id, answered in self.answered.items() if answered > number}
 
     def is_online(self, broker_id: int, name: TopicPartition, *, with_shutting_down: bool = False) -> bool:
         """Return whether the broker is registered and its disk with the partition works."""
@@ -155,6 +162,10 @@ class ControllerContext(Struct, kw_only=True):
             for broker in self.online_replicas(name, with_shutting_down=True)
             if broker not in self.shutting_down or (known and known.leader == broker)
         )
+
+    def begin_shutdown(self, broker_id: int, number: int) -> None:
+        """Put a broker in a controlled shutdown. number: as `shutting_down` has it."""
+        self.shutting_down[broker_id] = number
 
     # Topics and partitions
 

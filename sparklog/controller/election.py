@@ -5,7 +5,8 @@
                          that a reassignment adds come last, as they may have no records yet
     reassignment         the first of the target replicas that is online and in sync
     preferred            the first replica, if it is online and in sync
-    controlled shutdown  the first replica that is online, in sync and not shutting down
+    controlled shutdown  the first replica that is in sync, not shutting down, and known to be alive: its broker has
+                         answered a request since the shutdown began
 
 Each choice also has the new ISR. An election adds no replica to the ISR, except the leader of an unclean election,
 which is then alone in it.
@@ -161,7 +162,8 @@ def _choose(
         case Election.PREFERRED:
             return choose_preferred(assignment.replicas, known.isr, online)
         case Election.CONTROLLED_SHUTDOWN:
-            return choose_for_shutdown(assignment.replicas, known.isr, online, context.shutting_down)
+            alive = context.have_answered(context.shutting_down.get(known.leader, 0)).intersection(online)
+            return choose_for_shutdown(assignment.replicas, known.isr, alive, context.shutting_down)
 
 
 def _not_available(name: TopicPartition, known: Leadership, election: Election) -> KafkaError:

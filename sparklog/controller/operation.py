@@ -41,6 +41,9 @@ class ControllerOperation:
     async def replicas_stopped(self, broker_id: int, errors: Mapping[TopicPartition, KafkaError | None]) -> None:
         """Handle an answer to StopReplica with deletion; None instead of an error: the replica is deleted."""
 
+    async def broker_answered(self, broker_id: int) -> None:
+        """Handle a broker's answer to any request: the broker was alive when it answered."""
+
     async def store_requests_changed(self) -> None:
         """Handle a change of `/admin/reassign_partitions` or `/admin/preferred_replica_election`."""
 

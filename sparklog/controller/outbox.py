@@ -82,6 +82,12 @@ class Outbox:
         for broker in self._context.brokers if brokers is None else brokers:
             self._topics.setdefault(broker, set()).update(named)
 
+    def ask_whether_alive(self) -> int:
+        """Send all brokers a request that changes nothing, and return the number before that of these requests."""
+        number = next(self._numbers)
+        self.update_metadata()
+        return number
+
     def send_all_metadata(self, brokers: Iterable[int]) -> None:
         """Send `brokers` a full UpdateMetadata, which replaces their former state."""
         for broker in brokers:

@@ -18,6 +18,9 @@ RS: the replicas; ORS: the original ones; TRS: the target; AR = TRS - ORS (addin
     4,5,6,1,2,3       4,5,6      1,2,3      4        4,5,6            B, before its last write
     4,5,6                                   4        4,5,6            done
 
+B begins when a broker of TRS in the ISR has answered a request since TRS is in sync: brokers that have just lost power
+are still registered, and RR may have the only intact logs then.
+
 The store has ORS until the end, so all steps of B can be repeated. A cancellation is a move with TRS = ORS; the order
 of the replicas may change if ORS and the former TRS overlap.
 
@@ -141,6 +144,8 @@ class Reassignments(ControllerOperation):
         self._replicas = dependencies.replicas
         self._slices = dependencies.slices
         self._is_marked = is_marked
+        self._asked: dict[TopicPartition, int] = {}
+        """Moves in B that wait for an answer, with the number before that of the first request that counts."""
 
     async def reassign(self, targets: Targets, *, may_resize: bool = True) -> dict[TopicPartition, KafkaError | None]:
         """Begin moves of partitions, or cancel them (target None). Return an error, or None, for each partition."""
@@ -198,13 +203,30 @@ class Reassignments(ControllerOperation):
     async def isr_changed(self, names: Collection[TopicPartition]) -> None:
         """Complete the moves that waited for these ISRs."""
         moving = sorted(self._context.reassigning & set(names))
-        ready = [
-            each
-            for each in moving
-            if phase_of(self._context, each, self._context.assignment(each)) is ReassignmentPhase.COMPLETE
-        ]
-        with self._together(ready):
-            for name in ready:
+        ready = [each for each in moving if self._is_ready(each)]
+        for name in set(moving).difference(ready):
+            self._asked.pop(name, None)
+        await self._advance_all(ready)
+
+    async def broker_answered(self, broker_id: int) -> None:
+        """Complete the moves that waited for this broker."""
+        moving = self._context.reassigning
+        answered = sorted(
+            name
+            for name, number in self._asked.items()
+            if name not in moving or broker_id in self._context.have_answered(number)
+        )
+        for name in answered:
+            if name not in moving or not self._is_ready(name):
+                del self._asked[name]
+        await self._advance_all([name for name in answered if name in self._asked])
+
+    def _is_ready(self, name: TopicPartition) -> bool:
+        return phase_of(self._context, name, self._context.assignment(name)) is ReassignmentPhase.COMPLETE
+
+    async def _advance_all(self, names: Collection[TopicPartition]) -> None:
+        with self._together(names):
+            for name in names:
                 await self._advance(name)
 
     def _together(self, names: Collection[TopicPartition]) -> AbstractContextManager[None]:
@@ -214,6 +236,7 @@ class Reassignments(ControllerOperation):
     async def _begin(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
         current = self._context.assignment(name)
         self._context.reassigning.add(name)
+        self._asked.pop(name, None)
         if assignment != current:
             logger.info("%s: from %s to %s", name, assignment.origin, assignment.target)
             is_cancelled = current.is_reassigning and assignment.target == current.origin
@@ -239,15 +262,28 @@ class Reassignments(ControllerOperation):
         if name not in self._context.leadership:
             await self._partitions.move([name], PartitionState.ONLINE)
         assignment = self._context.assignment(name)
-        if phase_of(self._context, name, assignment) is ReassignmentPhase.COMPLETE:
-            await self._complete(name, assignment)
+        if self._is_ready(name):
+            if self._may_remove(name, assignment):
+                await self._complete(name, assignment)
             return
+        self._asked.pop(name, None)
         await self._bump_leader_epoch(name)
         await self._begin_to_follow([PartitionAndReplica(name, broker) for broker in assignment.adding])
 
     async def _begin_to_follow(self, added: Iterable[PartitionAndReplica]) -> None:
         unborn = [each for each in added if self._context.replica_state(each) is ReplicaState.NON_EXISTENT]
         await self._replicas.move(unborn, ReplicaState.NEW)
+
+    def _may_remove(self, name: TopicPartition, assignment: ReplicaAssignment) -> bool:
+        """Return whether a target replica in the ISR is known to be alive, if others leave the ISR. If not, ask."""
+        isr = set(self._context.leadership[name].isr)
+        if isr.isdisjoint(assignment.removing):
+            return True
+        if name not in self._asked:
+            self._asked[name] = self._outbox.ask_whether_alive()
+            self._outbox.flush()
+        staying = isr.intersection(assignment.target)
+        return not staying.isdisjoint(self._context.have_answered(self._asked[name]))
 
     async def _complete(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
         added = [
@@ -263,6 +299,7 @@ class Reassignments(ControllerOperation):
         await self._remove(name, assignment.removing)
         await self._write(name, done)
         self._context.reassigning.discard(name)
+        self._asked.pop(name, None)
         await self._remove_from_request(lambda each, target: each == name and target == done.replicas)
         self._outbox.update_metadata([name.topic])
         self._outbox.flush()

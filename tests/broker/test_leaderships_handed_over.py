@@ -42,7 +42,7 @@ class Services(SimpleNamespace):
             metadata=SimpleNamespace(
                 brokers=brokers,
                 controller=brokers.get(2),
-                find_partition=lambda _: SimpleNamespace(replicas=(1, 2)),
+                find_partition=lambda _: SimpleNamespace(replicas=(1, 2), leader=1, in_sync_replicas=(1,)),
                 wait_until=_wait_until,
             ),
             peers=SimpleNamespace(call=self._call),
@@ -81,9 +81,29 @@ def test_a_broker_asks_until_nothing_remains() -> None:
     assert seconds == 2
 
 
-def test_a_broker_stops_after_its_last_retry() -> None:
+def test_a_broker_stops_after_its_last_retry_when_the_session_of_a_silent_broker_has_ended() -> None:
     services, remaining, seconds = simulate(lambda loop: Services(loop, left(T0)))
-    assert (remaining, len(services.asked), seconds) == ((T0,), 4, 3)
+    assert (remaining, len(services.asked)) == ((T0,), 4)
+    assert seconds == services.config.cluster_store_session_timeout_ms / 1000 > 3
+
+
+def test_a_pause_ends_when_another_broker_leads_and_this_one_has_left_the_isr() -> None:
+    loop = SimLoop()
+    services = Services(loop, left(T0))
+    states = [(1, (1, 2)), (2, (1, 2)), (2, (2,))]
+
+    async def wait_until(is_so: Callable[[], bool], timeout_ms: int) -> bool:
+        while not is_so():
+            await asyncio.sleep(0.01)
+            states.pop(0)
+        return True
+
+    services.metadata.wait_until = wait_until
+    services.metadata.find_partition = lambda _: SimpleNamespace(
+        replicas=(1, 2), leader=states[0][0], in_sync_replicas=states[0][1]
+    )
+    assert loop.run(hand_over_leaderships(7, config=services.config, **services.ways)) == ()
+    assert (len(services.asked), loop.time()) == (1, pytest.approx(0.02))
 
 
 def test_a_broker_does_not_wait_without_a_successor() -> None:

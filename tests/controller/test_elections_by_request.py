@@ -14,7 +14,7 @@ from sparklog.controller.context import ControllerContext
 from sparklog.controller.leader_elections import imbalanced
 from support.controller.scripted_cluster import ScriptedCluster, simulated
 
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 async def cluster_of(brokers: int, *replicas: tuple[int, ...], **settings: object) -> ScriptedCluster:
@@ -154,11 +154,12 @@ def test_leaderships_stay_where_that_is_disabled() -> None:
 
 
 async def shut_down(cluster: ScriptedCluster, broker_id: int) -> tuple[TopicPartition, ...]:
+    """Ask, as a stopping broker does, until others have answered the controller; return what remains."""
     epoch = cluster.brokers[broker_id].epoch
-    remaining: tuple[TopicPartition, ...] = await cluster.ask(
-        lambda active: active.operations.shut_down(broker_id, epoch)
-    )
-    await cluster.settle()
+    remaining: tuple[TopicPartition, ...] = ()
+    for _ in range(2):
+        remaining = await cluster.ask(lambda active: active.operations.shut_down(broker_id, epoch))
+        await cluster.settle()
     return remaining
 
 
@@ -212,5 +213,38 @@ def test_only_the_present_broker_epoch_can_shut_down() -> None:
         with pytest.raises(StaleBrokerEpoch):
             await cluster.ask(lambda active: active.operations.shut_down(1, 0))
         assert cluster.state(T0).leader == 1
+
+    simulated(test)
+
+
+def test_a_stopping_leader_stays_in_sync_while_the_others_are_silent() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3, (1, 2), (2, 1), (1, 2, 3))
+        cluster.silent.add(2)
+        await cluster.ask(lambda active: active.operations.shut_down(1, cluster.brokers[1].epoch))
+        await cluster.settle()
+        assert [(cluster.state(each).leader, cluster.state(each).isr) for each in (T0, T1, T2)] == [
+            (1, (1, 2)), (2, (2, 1)), (1, (1, 2, 3)),
+        ]  # fmt: skip
+        assert await shut_down(cluster, 1) == (T0, T1)
+        assert (cluster.state(T2).leader, cluster.state(T2).isr) == (3, (2, 3))
+
+        cluster.silent.clear()
+        await cluster.settle()
+        assert [(cluster.state(each).leader, cluster.state(each).isr) for each in (T0, T1)] == [(2, (2,)), (2, (2,))]
+        assert await shut_down(cluster, 1) == ()
+
+    simulated(test)
+
+
+def test_a_silent_broker_leaves_the_isr_before_a_stopping_one() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3, (1, 2), (2, 1))
+        cluster.silent.add(2)
+        assert await shut_down(cluster, 1) == (T0, T1)
+        cluster.kill(2)
+        await cluster.settle()
+        assert (cluster.state(T0).leader, cluster.state(T0).isr) == (1, (1,))
+        assert cluster.state(T1).isr == (1,)
 
     simulated(test)

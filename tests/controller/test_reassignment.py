@@ -459,3 +459,51 @@ def each_write_fails(run: Callable[[int], Awaitable[int]], *, more_than: int) ->
         if ended[0] < number:
             assert number > more_than
             return
+
+
+def test_a_move_keeps_the_old_replicas_while_the_target_is_silent() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3, (1, 2))
+        cluster.silent.add(2)
+        assert await cluster.reassign({T0: (2,)}) == {T0: None}
+        await cluster.settle()
+        assert (cluster.state(T0).leader, cluster.state(T0).isr, cluster.logs(T0)) == (1, (1, 2), [1, 2])
+
+        cluster.silent.clear()
+        await cluster.settle()
+        assert (cluster.state(T0).leader, cluster.state(T0).isr, cluster.logs(T0)) == (2, (2,), [2])
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(2,))
+
+    simulated(test)
+
+
+def test_a_move_waits_for_a_target_that_is_lost_while_it_is_silent() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3, (1, 2))
+        cluster.silent.add(2)
+        await cluster.reassign({T0: (2,)})
+        cluster.kill(2)
+        await cluster.settle()
+        assert (cluster.state(T0).leader, cluster.state(T0).isr, cluster.logs(T0)) == (1, (1,), [1, 2])
+
+        cluster.silent.clear()
+        await cluster.start(2)
+        assert (cluster.state(T0).leader, cluster.state(T0).isr, cluster.logs(T0)) == (2, (2,), [2])
+
+    simulated(test)
+
+
+def test_a_new_controller_asks_the_target_again() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3, (1, 2))
+        cluster.silent.add(2)
+        await cluster.reassign({T0: (2,)})
+        await cluster.settle()
+        cluster.kill(cluster.controller())
+        await cluster.settle()
+        assert set(cluster.state(T0).isr) == ({1, 2} if 1 in cluster.brokers else {2})
+        cluster.silent.clear()
+        await cluster.settle()
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(2,))
+
+    simulated(test)

@@ -24,6 +24,7 @@ import yaml
 
 from sparklog.base.config import BrokerConfig, parse_broker_config
 from sparklog.base.config_file import read_environment
+from sparklog.broker.controlled_shutdown import longest_hand_over_ms
 from sparklog.client import Admin
 from sparklog.log.directory.open_files import LEAST
 from support import ROOT
@@ -182,8 +183,7 @@ def test_the_unit_s_process_reads_its_file_and_stops_cleanly(bin_folder: Path, p
 
 def test_the_unit_gives_a_stop_its_time_and_a_broker_its_files() -> None:
     service, config = unit()["Service"], BrokerConfig()
-    handing_over_ms = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms
-    stop_ms = handing_over_ms + 2 * config.controlled_shutdown_timeout_ms
+    stop_ms = longest_hand_over_ms(config) + 2 * config.controlled_shutdown_timeout_ms
     assert int(service["TimeoutStopSec"]) * 1000 >= 2 * stop_ms
     assert int(service["LimitNOFILE"]) > LEAST
     assert service["User"] not in ("", "root")

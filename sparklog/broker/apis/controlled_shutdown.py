@@ -1,7 +1,8 @@
 """ControlledShutdown: move the leaderships of a stopping broker to other brokers (broker to controller).
 
-- The answer names the partitions that the broker still leads, as no other replica is in sync. The broker retries a few
-  times and then stops in any case (broker/controlled_shutdown.py).
+- The answer names the partitions that the broker still leads, as no other replica is in sync, and those whose ISR it
+  cannot leave, as no other member has shown yet that it is alive. The broker retries a few times and then stops in any
+  case (broker/controlled_shutdown.py).
 - From the first request on the broker is elected for nothing, and leaves the ISR of the partitions it follows, so that
   no leader waits for it.
 - STALE_BROKER_EPOCH: the broker has registered again meanwhile. BROKER_NOT_AVAILABLE: it is not registered.

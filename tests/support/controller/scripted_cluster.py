@@ -1,7 +1,8 @@
 """A cluster of brokers without logs or clients, on simulated time: real controllers, a real store, scripted brokers.
 
 A broker does what the controller says and keeps what it was told. A leader takes into its ISR whoever follows it in its
-leader epoch, a moment later; `held_back` brokers never catch up. `fail_write` breaks the controllers' n-th write.
+leader epoch, a moment later; `held_back` brokers never catch up. `silent` brokers have sessions and answer nothing.
+`fail_write` breaks the controllers' n-th write.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ class ScriptedCluster:
         self.brokers: dict[int, ScriptedBroker] = {}
         self.disks: dict[int, set[TopicPartition]] = {}
         self.held_back: set[int] = set()
+        self.silent: set[int] = set()
         self.writes = 0
         self.strangers: list[int] = []
         """Replicas that a controller named to a broker before the store named them."""
@@ -242,7 +244,7 @@ class ScriptedCluster:
             self._look_for_strangers(request)
         await asyncio.sleep(0.001)
         found = self.brokers.get(broker.broker_id)
-        if found is None or found.epoch != request.broker_epoch:
+        if found is None or broker.broker_id in self.silent or found.epoch != request.broker_epoch:
             raise NetworkException(f"nobody is at {broker.grpc_address}")
         answer = found.told(request)
         await asyncio.sleep(0.001)

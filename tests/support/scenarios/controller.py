@@ -132,7 +132,10 @@ class ControllerScenario:
 
     async def do_stop(self, broker: str) -> list[str]:
         leaving = self.world.brokers[int(broker)]
-        said = await self._ask(lambda active: active.operations.shut_down(leaving.broker_id, leaving.epoch))
+        said: list[str] = []
+        for _ in range(2):  # the others are to answer the controller first
+            said = await self._ask(lambda active: active.operations.shut_down(leaving.broker_id, leaving.epoch))
+            await self.world.settle()
         await leaving.stop()
         return said
 
