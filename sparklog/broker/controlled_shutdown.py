@@ -2,9 +2,9 @@
 
 The broker retries up to `controlled.shutdown.max.retries` times, with a pause each time, while partitions remain that
 another broker could lead: a live broker with a replica may still get in sync. A pause ends when nothing remains. The
-last one lasts at least until the session of a broker that is silent since the begin has ended: only then the controller
-knows that its replicas may have lost records. Then the broker stops in any case. Partitions that it still leads have no
-leader until the controller sees the broker gone.
+last one waits only for other members of ISRs, until the session of a broker that is silent since the begin has ended:
+only then the controller knows that its replicas may have lost records. Then the broker stops in any case. Partitions
+that it still leads have no leader until the controller sees the broker gone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def hand_over_leaderships(
     """Hand leaderships over; return the partitions still led. Raises no KafkaError: the broker must be able to stop."""
     request = ControlledShutdownRequest(broker_id=config.broker_id, broker_epoch=broker_epoch)
     remaining: tuple[TopicPartition, ...] = ()
-    sessions_end_ms = clock.monotonic_ms() + session_timeout_ms(config)
+    sessions_end_ms = clock.monotonic_ms() + _longest_session_ms(config)
     for retries_left in range(config.controlled_shutdown_max_retries, -1, -1):
         pause_ms = config.controlled_shutdown_retry_backoff_ms
         if not retries_left:
@@ -51,7 +51,7 @@ async def hand_over_leaderships(
             logger.warning("the controller could not be asked to take over: %s", error)
             await asyncio.sleep(pause_ms / 1000)
         else:
-            if await _can_stop(metadata, config.broker_id, remaining, pause_ms):
+            if await _can_stop(metadata, config.broker_id, remaining, pause_ms, is_last=not retries_left):
                 break
             logger.info("nobody has taken over %d partitions yet", len(remaining))
     led = tuple(name for name in remaining if _leads(metadata, config.broker_id, name))
@@ -63,23 +63,33 @@ async def hand_over_leaderships(
 def longest_hand_over_ms(config: BrokerConfig) -> int:
     """Return how long `hand_over_leaderships` may pause between its requests, in ms."""
     pauses_ms = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms
-    return max(pauses_ms, session_timeout_ms(config))
+    return max(pauses_ms, _longest_session_ms(config))
 
 
-async def _can_stop(metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition], timeout_ms: int) -> bool:
+def _longest_session_ms(config: BrokerConfig) -> int:
+    """Return when the controller has seen the session of a silent broker end, in ms.
+
+    ZooKeeper ends a session up to a tick late, and a tick is at most half a time-out.
+    """
+    return 2 * session_timeout_ms(config)
+
+
+async def _can_stop(
+    metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition], timeout_ms: int, *, is_last: bool
+) -> bool:
     """Return whether none of these waits for a live broker, now or within the time: a whole cluster may stop."""
     return await metadata.wait_until(
-        lambda: not any(_waits_for_others(metadata, here, name) for name in partitions), timeout_ms
+        lambda: not any(_waits_for_others(metadata, here, name, is_last=is_last) for name in partitions), timeout_ms
     )
 
 
-def _waits_for_others(metadata: MetadataCache, here: int, name: TopicPartition) -> bool:
+def _waits_for_others(metadata: MetadataCache, here: int, name: TopicPartition, *, is_last: bool) -> bool:
     """Return whether another live broker may take the partition over, or show that this replica may leave the ISR."""
     info = metadata.find_partition(name)
     if info is None:
         return False
     others = metadata.brokers.keys() - {here}
-    if info.leader == here:
+    if info.leader == here and not is_last:
         return not others.isdisjoint(info.replicas)
     return here in info.in_sync_replicas and not others.isdisjoint(info.in_sync_replicas)
 

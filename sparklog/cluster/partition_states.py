@@ -211,8 +211,8 @@ def alter_isr(store: Store, change: AlterIsr) -> AlterIsrResult:
 
     Return the ISR in the store. If the version differs but the leader and its epoch do not, the node's ISR is returned:
     the change itself (the store's answer was lost) or the ISR that a controller has set. Otherwise raises BadVersion.
-    Raises InvalidUpdateVersion, with nothing written, if a joining broker no longer has the broker epoch with which it
-    caught up: it may have lost records since (`broker_epochs`).
+    Raises InvalidUpdateVersion, with nothing written, if a joining broker shuts down, or no longer has the broker epoch
+    with which it caught up: it may have lost records since (`broker_epochs`).
     """
     write = _set_isr(change)
     for _ in range(ATTEMPTS):
@@ -288,6 +288,8 @@ def _check_epochs(store: Store, change: AlterIsr) -> tuple[Check, ...]:
         found = published.epochs.get(broker_id)
         if found != epoch:
             raise InvalidUpdateVersion(f"broker {broker_id} had caught up with epoch {epoch}; it has {found} now")
+        if broker_id in published.stopping:
+            raise InvalidUpdateVersion(f"broker {broker_id} is shutting down")
     return (published.unchanged,)
 
 

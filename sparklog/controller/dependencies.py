@@ -54,13 +54,13 @@ def set_broker_overrides(dependencies: ControllerDependencies, overrides: Mappin
 
 
 async def publish_broker_epochs(dependencies: ControllerDependencies, brokers: Mapping[int, BrokerInfo]) -> None:
-    """Publish the epochs of these brokers, except those that are shutting down: their replicas may be in sync.
+    """Publish the epochs of these brokers: their replicas may be in sync.
 
-    Leaders check the published epochs (`cluster/broker_epochs.py`), so they do not add a broker that is shutting down
-    to an ISR again.
+    Leaders check what is published (`cluster/broker_epochs.py`), so they do not add a broker that is shutting down to
+    an ISR again.
     """
-    shutting_down = dependencies.context.shutting_down
-    epochs = {broker_id: info.epoch for broker_id, info in brokers.items() if broker_id not in shutting_down}
+    epochs = {broker_id: info.epoch for broker_id, info in brokers.items()}
+    stopping = frozenset(epochs.keys() & dependencies.context.shutting_down.keys())
     published = await dependencies.store.read(read_broker_epochs)
-    if epochs != published.epochs:
-        await dependencies.store.multi([published.write(epochs)])
+    if epochs != published.epochs or stopping != published.stopping:
+        await dependencies.store.multi([published.write(epochs, stopping)])

@@ -51,17 +51,23 @@ class LeaderChoice(NamedTuple):
 
 
 def choose_offline(
-    replicas: Sequence[int], isr: Sequence[int], online: Collection[int], *, unclean: bool, adding: Collection[int] = ()
+    replicas: Sequence[int],
+    isr: Sequence[int],
+    online: Collection[int],
+    *,
+    unclean: bool,
+    adding: Collection[int] = (),
+    stopping: Collection[int] = (),
 ) -> LeaderChoice | None:
     """Return the leader and ISR of a partition without a leader; None if no replica may lead.
 
     replicas: in the order of preference. unclean: whether a replica that is not in sync may lead, and lose records.
-    adding: the replicas that a reassignment adds
+    adding: the replicas that a reassignment adds. stopping: the replicas of brokers that shut down. They do not lead,
+    but stay in the ISR until the shutdown removes them: the new leader may have lost power without notice
     """
-    in_sync = tuple(broker for broker in isr if broker in online)
     for broker in replicas:
-        if broker in in_sync:
-            return LeaderChoice(broker, in_sync)
+        if broker in isr and broker in online:
+            return LeaderChoice(broker, tuple(each for each in isr if each in online or each in stopping))
     if unclean:
         for broker in sorted(replicas, key=lambda each: each in adding):
             if broker in online:
@@ -156,7 +162,10 @@ def _choose(
     match election:
         case Election.OFFLINE | Election.UNCLEAN:
             allowed = unclean or election is Election.UNCLEAN
-            return choose_offline(assignment.replicas, known.isr, online, unclean=allowed, adding=assignment.adding)
+            stopping = set(context.online_replicas(name, with_shutting_down=True)).difference(online)
+            return choose_offline(
+                assignment.replicas, known.isr, online, unclean=allowed, adding=assignment.adding, stopping=stopping
+            )
         case Election.REASSIGNMENT:
             return choose_reassigned(assignment.target, known.isr, online)
         case Election.PREFERRED:

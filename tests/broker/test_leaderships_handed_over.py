@@ -31,7 +31,9 @@ async def _wait_until(is_so: Callable[[], bool], timeout_ms: int) -> bool:
 class Services(SimpleNamespace):
     """The services that a controlled shutdown uses: the live brokers, and their answers."""
 
-    def __init__(self, loop: SimLoop, *answers: Answer, alive: tuple[int, ...] = (1, 2)) -> None:
+    def __init__(
+        self, loop: SimLoop, *answers: Answer, alive: tuple[int, ...] = (1, 2), in_sync: tuple[int, ...] = (1, 2)
+    ) -> None:
         brokers = {number: f"broker {number}" for number in alive}
         super().__init__(
             asked=[],
@@ -42,7 +44,7 @@ class Services(SimpleNamespace):
             metadata=SimpleNamespace(
                 brokers=brokers,
                 controller=brokers.get(2),
-                find_partition=lambda _: SimpleNamespace(replicas=(1, 2), leader=1, in_sync_replicas=(1,)),
+                find_partition=lambda _: SimpleNamespace(replicas=(1, 2), leader=1, in_sync_replicas=in_sync),
                 wait_until=_wait_until,
             ),
             peers=SimpleNamespace(call=self._call),
@@ -84,7 +86,12 @@ def test_a_broker_asks_until_nothing_remains() -> None:
 def test_a_broker_stops_after_its_last_retry_when_the_session_of_a_silent_broker_has_ended() -> None:
     services, remaining, seconds = simulate(lambda loop: Services(loop, left(T0)))
     assert (remaining, len(services.asked)) == ((T0,), 4)
-    assert seconds == services.config.cluster_store_session_timeout_ms / 1000 > 3
+    assert seconds == 2 * services.config.cluster_store_session_timeout_ms / 1000 > 3
+
+
+def test_the_last_pause_does_not_wait_for_replicas_that_are_not_in_sync() -> None:
+    services, remaining, seconds = simulate(lambda loop: Services(loop, left(T0), in_sync=(1,)))
+    assert (remaining, len(services.asked), seconds) == ((T0,), 4, 3)
 
 
 def test_a_pause_ends_when_another_broker_leads_and_this_one_has_left_the_isr() -> None:

@@ -169,6 +169,14 @@ def test_an_ended_broker_epoch_does_not_join_the_isr(store: MemoryStore) -> None
     assert read_states(store, [T0])[T0].isr == (1,)
 
 
+def test_a_broker_that_shuts_down_does_not_join_the_isr(store: MemoryStore) -> None:
+    write_states(store, {T0: structs.replace(FIRST, isr=(1,))}, 0)
+    store.multi([read_broker_epochs(store).write({1: 5, 2: 6}, stopping={2})])
+    with pytest.raises(InvalidUpdateVersion, match="broker 2 is shutting down"):
+        alter_isr(store, change((1, 2), b2=6))
+    assert read_states(store, [T0])[T0].isr == (1,)
+
+
 def test_a_broker_epoch_that_ends_before_the_write_does_not_join_the_isr(store: MemoryStore) -> None:
     write_states(store, {T0: structs.replace(FIRST, isr=(1,))}, 0)
     let_count(store, b2=7)

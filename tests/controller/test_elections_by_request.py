@@ -248,3 +248,19 @@ def test_a_silent_broker_leaves_the_isr_before_a_stopping_one() -> None:
         assert cluster.state(T1).isr == (1,)
 
     simulated(test)
+
+
+def test_a_stopping_replica_stays_in_sync_when_a_silent_one_is_elected() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3, (1, 2, 3))
+        cluster.silent |= {1, 2}
+        assert await shut_down(cluster, 3) == (T0,)
+        cluster.kill(1)
+        await cluster.settle()
+        assert (cluster.state(T0).leader, cluster.state(T0).isr) == (2, (2, 3))
+
+        cluster.kill(2)
+        await cluster.settle()
+        assert cluster.state(T0).isr == (3,)
+
+    simulated(test)

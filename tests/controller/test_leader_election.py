@@ -26,16 +26,16 @@ def partitions(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 @settings(max_examples=25)
-@given(partitions(), some)
+@given(partitions(), some, some)
 def test_offline_takes_the_first_replica_that_is_online_and_in_sync(
-    partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int]
+    partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int], stopping: frozenset[int]
 ) -> None:
     replicas, isr = partition
-    choice = choose_offline(replicas, isr, online, unclean=False)
+    choice = choose_offline(replicas, isr, online, unclean=False, stopping=stopping)
 
     eligible = [broker for broker in replicas if broker in isr and broker in online]
     assert (choice and choice.leader) == (eligible[0] if eligible else None)
-    assert choice is None or choice.isr == tuple(broker for broker in isr if broker in online)
+    assert choice is None or choice.isr == tuple(broker for broker in isr if broker in online | stopping)
 
 
 @settings(max_examples=25)

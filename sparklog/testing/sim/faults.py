@@ -5,8 +5,9 @@ Any part of a plan is a plan too. This is how `sim.shrink` shortens the plan of 
 A broker acknowledges records before it flushes them, so a power cut can lose them. They survive only while another
 in-sync replica's disk has lost nothing. The Nemesis therefore cuts power only while no other fault is under way, all
 brokers are up, and all replicas of the machine's partitions are in sync. It cuts the power of one machine, or of two
-if every partition keeps another in-sync replica. Then it skips all faults until these machines are in sync again. The
-same rules apply to damaged files of records, except that these always affect one machine.
+if every partition keeps another in-sync replica. Then it skips all faults until these machines are in sync again, but
+it may stop another broker in order at once: that broker has flushed its records. The same rules apply to damaged files
+of records, except that these always affect one machine.
 
 A killed process loses nothing, so any number may be killed at once. With `flushes`, brokers flush records before they
 acknowledge them, so power may be cut at any time.
@@ -60,6 +61,7 @@ class FaultKind(Enum):
     DOUBLE = "double"
     LOST_STORE = "lost store"
     EMPTIED_STORE = "emptied store"
+    POWER_AND_STOP = "power and stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ class Fault:
 
 
 Plan = tuple[Fault, ...]
-LOSSES = (FaultKind.POWER, FaultKind.BAD_LOG)
+LOSSES = (FaultKind.POWER, FaultKind.BAD_LOG, FaultKind.POWER_AND_STOP)
 """The kinds of faults after which a disk may lack records that its broker acknowledged."""
 
 
@@ -143,6 +145,7 @@ class Nemesis:
             FaultKind.DOUBLE: self._double,
             FaultKind.LOST_STORE: self._lost_store,
             FaultKind.EMPTIED_STORE: self._empty_store,
+            FaultKind.POWER_AND_STOP: partial(self._power, stops_another=True),
         }
 
     async def run(self, plan: Sequence[Fault]) -> None:
@@ -345,14 +348,15 @@ class Nemesis:
         node.repair_disk()
         node.start()
 
-    async def _power(self, fault: Fault, node: SimNode) -> None:
+    async def _power(self, fault: Fault, node: SimNode, *, stops_another: bool = False) -> None:
         nodes = [node, self._cluster.nodes[fault.other]]
         if fault.size < 0.7 or fault.other == fault.node or not (self._flushes or self._may_cut_power(nodes, 1)):
             nodes = [node]
         before = {each: self._versions(each) for each in nodes}
         self._is_dirty = not self._flushes
         await asyncio.gather(*(self._cut_power(fault, each) for each in nodes))
-        await asyncio.sleep(fault.lasts_s)
+        others = [each for each in self._cluster.nodes.values() if each not in nodes] if stops_another else []
+        await asyncio.gather(asyncio.sleep(fault.lasts_s), *(self._restart(fault, each) for each in others[:1]))
         for each in nodes:
             each.start()
         if self._is_dirty:

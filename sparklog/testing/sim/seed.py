@@ -13,7 +13,7 @@ from sparklog.testing.sim.faults import FaultKind, Plan, make_plan
 BOUNCES = frozenset(
     {
         FaultKind.KILL, FaultKind.POWER, FaultKind.DISK, FaultKind.DAMAGE, FaultKind.BAD_LOG, FaultKind.LOST_STORE,
-        FaultKind.EMPTIED_STORE,
+        FaultKind.EMPTIED_STORE, FaultKind.POWER_AND_STOP,
     }
 )  # fmt: skip
 """Faults after which a process starts from its disk without a clean shutdown before."""
