@@ -30,7 +30,7 @@ from sparklog.base.acls import (
     kafka_name,
 )
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
-from sparklog.cluster.store import ANY_VERSION, Store, encode_json, ensure_path
+from sparklog.cluster.store import ANY_VERSION, Create, Delete, Operation, Set, Store, encode_json, ensure_path
 
 _ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
 ACL_CHANGES = "/kafka-acl-changes"
@@ -90,6 +90,7 @@ class AclStore:
     def _change(self, pattern: Pattern, change: Change) -> None:
         """Change the ACLs of a pattern by compare and set, and notify the controller of a change.
 
+        Both are one write: a change whose answer is lost has its notice, though the next attempt finds nothing to do.
         Raises StoreError if other writers change them ATTEMPTS times meanwhile.
         """
         for _ in range(ATTEMPTS):
@@ -98,20 +99,18 @@ class AclStore:
             if changed == present:
                 return
             with suppress(BadVersion, NoNode, NodeExists, NotEmpty):
-                self._put(pattern, changed, version)
-                self._notify(pattern)
+                self._store.multi((self._put(pattern, changed, version), self._notice(pattern)))
                 return
         raise StoreError(f"{_path(pattern)} was changed by others {ATTEMPTS} times")
 
-    def _put(self, pattern: Pattern, acls: frozenset[AclBinding], version: int) -> None:
+    def _put(self, pattern: Pattern, acls: frozenset[AclBinding], version: int) -> Operation:
         path = _path(pattern)
         if not acls:
-            self._store.delete(path, version)
-        elif version == ANY_VERSION:
+            return Delete(path, version)
+        if version == ANY_VERSION:
             ensure_path(self._store, path.rpartition("/")[0])
-            self._store.create(path, _encode(acls))
-        else:
-            self._store.set(path, _encode(acls), version)
+            return Create(path, _encode(acls))
+        return Set(path, _encode(acls), version)
 
     def _get(self, pattern: Pattern) -> tuple[frozenset[AclBinding], int]:
         """Return the pattern's ACLs and the version of their node; none and ANY_VERSION if there is no node."""
@@ -139,7 +138,7 @@ class AclStore:
         except NoNode:
             return []
 
-    def _notify(self, pattern: Pattern) -> None:
+    def _notice(self, pattern: Pattern) -> Create:
         resource_type, name, pattern_type = pattern
         if pattern_type is PatternType.LITERAL:
             path, data = ACL_CHANGES, f"{kafka_name(resource_type)}:{name}".encode()
@@ -148,7 +147,7 @@ class AclStore:
             changed = {"resourceType": kafka_name(resource_type), "name": name, "patternType": pattern_type.name}
             data = encode_json({"version": 1, **changed})
         ensure_path(self._store, path)
-        self._store.create(f"{path}/acl_changes_", data, sequential=True)
+        return Create(f"{path}/acl_changes_", data, sequential=True)
 
 
 def _by_pattern(acls: Iterable[AclBinding]) -> dict[Pattern, frozenset[AclBinding]]:

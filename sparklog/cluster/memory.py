@@ -150,7 +150,8 @@ class MemoryNodes:
 
     def _apply(self, operation: Operation, session_id: int, undo: list[Work]) -> NodeChange | None:
         match operation:
-            case Create(path, data, ephemeral):
+            case Create(path, data, ephemeral, sequential):
+                path = self.next_in_sequence(path) if sequential else path
                 self._create(path, data, session_id if ephemeral else NO_OWNER, undo)
                 return NodeChange(path, ChangeKind.CREATED)
             case Set(path, data, version):

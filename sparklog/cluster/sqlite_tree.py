@@ -178,7 +178,8 @@ class SqliteTree:
         number = self.newest_change()
         for operation in operations:
             match operation:
-                case Create(path, data, ephemeral):
+                case Create(path, data, ephemeral, sequential):
+                    path = self.next_in_sequence(path) if sequential else path
                     self._create(path, data, number + 1, session_id if ephemeral else NO_OWNER)
                     changes.append(NodeChange(path, ChangeKind.CREATED))
                 case Set(path, data, version):

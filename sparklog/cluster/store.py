@@ -68,6 +68,7 @@ class Create(NamedTuple):
     path: str
     data: bytes = b""
     ephemeral: bool = False
+    sequential: bool = False
 
 
 class Set(NamedTuple):

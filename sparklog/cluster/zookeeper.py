@@ -362,8 +362,8 @@ def _connect(client: KazooClient, hosts: str, timeout_s: float) -> None:
 
 def _add(transaction: TransactionRequest, operation: Operation, acl: list[ACL] | None) -> None:
     match operation:
-        case Create(path, data, ephemeral):
-            transaction.create(path, data, acl=acl, ephemeral=ephemeral)
+        case Create(path, data, ephemeral, sequential):
+            transaction.create(path, data, acl=acl, ephemeral=ephemeral, sequence=sequential)
         case Set(path, data, version):
             transaction.set_data(path, data, version)
         case Delete(path, version):

@@ -16,8 +16,9 @@ from sparklog.base.acls import (
     AclResourceType,
     PatternType,
 )
-from sparklog.base.errors import StoreError
+from sparklog.base.errors import ConnectionLoss, StoreError
 from sparklog.cluster.acls import ACL_CHANGES, EXTENDED_ACL_CHANGES, AclStore
+from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.sqlite import SqliteStore
 
 READ, WRITE = AclOperation.READ, AclOperation.WRITE
@@ -79,6 +80,27 @@ def test_the_controller_is_notified_of_changes_only(store: SqliteStore) -> None:
     assert store.get(f"{ACL_CHANGES}/{plain}").data == b"Topic:orders"
     changed = {"version": 1, "resourceType": "Topic", "name": "bill", "patternType": "PREFIXED"}
     assert json.loads(store.get(f"{EXTENDED_ACL_CHANGES}/{extended}").data) == changed
+
+
+def test_a_change_is_notified_though_the_stores_answer_is_lost() -> None:
+    store = MemoryStore(MemoryTree())
+    acls = AclStore(store)
+    acls.make_paths()
+    acls.add([acl("orders")])
+    for change in (
+        lambda: acls.add([acl("orders", WRITE)]),
+        lambda: acls.delete([AclBindingFilter(name="orders")]),
+    ):
+        for notice in store.children(ACL_CHANGES):
+            store.delete(f"{ACL_CHANGES}/{notice}")
+        store.lose_next_answer()
+        with pytest.raises(ConnectionLoss):
+            change()
+
+        change()
+
+        [notice] = store.children(ACL_CHANGES)
+        assert store.get(f"{ACL_CHANGES}/{notice}").data == b"Topic:orders"
 
 
 def test_deletion_returns_the_deleted_acls_of_each_filter(store: SqliteStore) -> None:

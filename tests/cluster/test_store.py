@@ -192,6 +192,8 @@ def test_sequential_nodes_are_numbered_by_what_was_created_under_their_parent(st
     with pytest.raises(NodeExists):
         store.create("/s/other")
     assert store.create("/s/n_", ephemeral=True, sequential=True) == "/s/n_0000000003"
+    store.multi((Create("/s/n_", b"y", sequential=True), Create("/s/n_", b"z", sequential=True)))
+    assert content(store, "/s/n_0000000005") == (b"z", 0)
     assert content(store, "/s/n_0000000000") == (b"x", 0)
 
 
