@@ -244,6 +244,7 @@ class Controller:
                 await self._check_election()
             case _SessionExpiry():
                 self._step_down()
+                self._put(StoreEvent.CONTROLLER)  # the event may be late: this broker was elected in the next session
             case _ControllerRequest(function, done):
                 await self._answer(function, done)
             case StoreEvent() if active:

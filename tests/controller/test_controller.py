@@ -10,6 +10,7 @@ import pytest
 from sparklog.base.errors import ControllerMoved, InvalidUpdateVersion, NotController
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.memory import MemoryStore
+from sparklog.cluster.store import SessionState
 from sparklog.controller.active import ActiveController
 from sparklog.controller.context import PartitionAndReplica
 from sparklog.controller.states import PartitionState, ReplicaState
@@ -272,6 +273,22 @@ async def test_a_controller_whose_session_expires_is_followed_by_another_and_com
     assert world.controller.broker_id in (1, 2, 3)
     assert world.controller.controller.epoch == 2
     assert world.state(T0).leader == 2
+    assert world.differences() == []
+
+
+@simulated
+async def test_a_controller_that_hears_late_that_its_former_session_has_expired_goes_on() -> None:
+    world = await cluster()
+    world.brokers[1].expire()
+    await world.settle()
+    elected = world.controller
+
+    elected.controller._session_changed(SessionState.EXPIRED)
+    world.create_topic("t", THREE)
+    await world.settle()
+
+    assert world.controller is elected
+    assert world.state(T0).leader == 1
     assert world.differences() == []
 
 
