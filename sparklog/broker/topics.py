@@ -212,7 +212,7 @@ class Topics:
         if not self._config.current.delete_topic_enable:
             raise TopicDeletionDisabled(f"topic {name!r} stays: delete.topic.enable is false")
         mutate(len(topic.partitions))
-        await self._write(lambda: self._store.mark_deleted(name))
+        await self._write(lambda: self._store.mark_deleted(name, topic.topic_id))
         gone = topic.topic_id
         why = f"topic {name!r} is not deleted everywhere yet"
         await self._wait(lambda: self._metadata.find_name(gone) is None, timeout_ms, why)

@@ -20,20 +20,21 @@ watches these paths, has elected its leader.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, structs
 
-from sparklog.base.errors import NodeExists, NoNode
+from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
 from sparklog.base.ids import TopicPartition, decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.brokers import BROKER_IDS
 from sparklog.cluster.config_nodes import (
+    ATTEMPTS,
     CONFIG_CHANGES,
     DEFAULT,
     change_config,
@@ -44,7 +45,7 @@ from sparklog.cluster.config_nodes import (
     read_config,
 )
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
-from sparklog.cluster.store import Create, Operation, Set, Store, Watch, encode_json, ensure_path, ensure_paths
+from sparklog.cluster.store import Check, Create, Operation, Set, Store, Watch, encode_json, ensure_path, ensure_paths
 from sparklog.log.directory.topic_configs import UNLIMITED, config_of
 
 TOPICS = "/brokers/topics"
@@ -115,7 +116,7 @@ class TopicStore:
 
     def restore_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
         """Write the configuration of a topic whose own configuration was lost."""
-        with contextlib.suppress(NodeExists):  # another broker has written it
+        with suppress(NodeExists):  # another broker has written it
             self._store.create(f"{CONFIGS}/{name}", encode_config(overrides))
             notify(self._store, f"topics/{name}")
 
@@ -202,16 +203,27 @@ class TopicStore:
     def set_lost(self, names: Iterable[str]) -> None:
         """Mark topics that have lost states as unsure: brokers restore the states when they start."""
         for name in names:
-            with contextlib.suppress(NodeExists, NoNode):  # marked already, or the topic is deleted
+            with suppress(NodeExists, NoNode):  # marked already, or the topic is deleted
                 self._store.create(unsure_path(name))
 
     def is_unsure(self, name: str) -> bool:
         """Return whether the topic's assignment may be outdated (see /unsure above)."""
         return self._store.exists(unsure_path(name))
 
-    def mark_deleted(self, name: str) -> None:
-        """Request the topic's deletion."""
-        ensure_path(self._store, f"{DELETIONS}/{name}")
+    def mark_deleted(self, name: str, topic_id: UUID) -> None:
+        """Request the deletion of the topic with this id; do nothing if it is gone: a newer one may have its name.
+
+        Raises StoreError if the topic changes ATTEMPTS times meanwhile.
+        """
+        ensure_path(self._store, DELETIONS)
+        for _ in range(ATTEMPTS):
+            with suppress(BadVersion):
+                with suppress(NodeExists, NoNode):  # requested already, or the topic is gone
+                    found = self.load_assignment(name)
+                    if found.topic_id == topic_id:
+                        self._store.multi((Check(f"{TOPICS}/{name}", found.version), Create(f"{DELETIONS}/{name}")))
+                return
+        raise StoreError(f"{TOPICS}/{name} was changed by others {ATTEMPTS} times")
 
     def is_marked_deleted(self, name: str, watch: Watch | None = None) -> bool:
         """Return whether the topic has a deletion request. watch: called when that changes"""

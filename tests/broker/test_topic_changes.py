@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from uuid import UUID
 
 import pytest
 
 from sparklog.base.errors import UnknownTopicOrPartition
-from sparklog.cluster.topics import TopicStore
+from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.memory import MemoryStore
+from sparklog.cluster.topics import DELETIONS, TopicStore
 from support.patience import PATIENCE_MS, PATIENCE_S
 
 
@@ -59,6 +62,26 @@ async def test_a_topic_is_deleted_though_its_client_has_disconnected(world, monk
     await world.create("orders")  # waits for the end of the deletion, and finds the name free
 
     assert "orders" in metadata
+
+
+async def test_a_late_deletion_spares_a_newer_topic_of_the_name(world, monkeypatch) -> None:
+    broker = await world.start()
+    await world.create("orders")
+    topics, metadata = broker.services.topics, broker.services.metadata
+    others = MemoryStore(world.tree)
+    gate = Gate(monkeypatch, TopicStore, "mark_deleted")
+    late = asyncio.create_task(topics.delete("orders"))
+    assert await asyncio.to_thread(gate.reached.wait, PATIENCE_S)
+    others.create(f"{DELETIONS}/orders")
+    assert await topics.until_removed("orders", PATIENCE_MS)
+    TopicStore(others, TopicConfig()).add("orders", UUID(int=1), [(broker.config.broker_id,)], {})
+
+    gate.may_go_on.set()
+    await late
+    await topics.wait_for("orders")
+
+    assert not others.exists(f"{DELETIONS}/orders")
+    assert metadata.get("orders").topic_id == UUID(int=1)
 
 
 async def test_a_broker_that_stops_finishes_what_it_is_writing(world, monkeypatch) -> None:

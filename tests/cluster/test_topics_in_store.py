@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator, Mapping
+from uuid import UUID
 
 import pytest
 from msgspec import structs
@@ -61,10 +62,17 @@ def test_a_topic_is_created_once(topics: TopicStore) -> None:
 def test_a_deletion_is_marked(topics: TopicStore) -> None:
     topics.create("orders", ORDERS_ID, [LED], {})
     assert not topics.is_marked_deleted("orders")
-    topics.mark_deleted("orders")
-    topics.mark_deleted("orders")
+    topics.mark_deleted("orders", ORDERS_ID)
+    topics.mark_deleted("orders", ORDERS_ID)
     assert topics.is_marked_deleted("orders")
     assert (topics.marked_deleted(), topics.names()) == (["orders"], ["orders"])
+
+
+def test_only_the_topic_with_the_id_is_marked_as_deleted(topics: TopicStore) -> None:
+    topics.create("orders", ORDERS_ID, [LED], {})
+    topics.mark_deleted("orders", UUID(int=1))
+    topics.mark_deleted("gone", ORDERS_ID)
+    assert topics.marked_deleted() == []
 
 
 def test_an_added_topic_has_no_leader_yet(topics: TopicStore, store: SqliteStore) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
+from sparklog.cluster.topics import DELETIONS
 from sparklog.controller import deletion
 from support.controller.scripted_cluster import Failure, ScriptedCluster, simulated
 
@@ -164,7 +165,8 @@ def test_a_topic_on_the_move_is_deleted_once_that_is_cancelled() -> None:
 def test_marks_without_a_topic_are_removed() -> None:
     async def test() -> None:
         cluster = await cluster_of(3)
-        await cluster.delete("nope")
+        cluster.store.create(f"{DELETIONS}/nope")
+        await cluster.settle()
         assert cluster.topics.marked_deleted() == []
 
     simulated(test)
@@ -178,7 +180,7 @@ def test_where_deletion_is_disabled_nothing_is_deleted() -> None:
         await cluster.delete("t")
         assert cluster.topics.marked_deleted() == []
         assert cluster.logs(T0) == [1]
-        cluster.topics.mark_deleted("t")
+        cluster.store.create(f"{DELETIONS}/t")
         cluster.kill(1)
         await cluster.start(1)
         assert cluster.topics.marked_deleted() == []

@@ -68,7 +68,8 @@ def test_folders_that_the_cluster_store_does_not_know_become_topics(connect, bat
 def test_a_deletion_that_was_cut_off_is_carried_on(connect, batch, tmp_path: Path) -> None:
     with start_broker(tmp_path) as broker:
         connect(broker).produce("doomed", batch([b"a"]))
-        broker.node.broker.services.topics._store.mark_deleted("doomed")
+        services = broker.node.broker.services
+        services.topics._store.mark_deleted("doomed", services.metadata.get("doomed").topic_id)
     with start_broker(tmp_path) as broker:
         assert connect(broker).describe("doomed").error.name == "UNKNOWN_TOPIC_OR_PARTITION"
     assert not (tmp_path / "doomed-0").exists()

@@ -194,7 +194,7 @@ class ScriptedCluster:
         await self.settle()
 
     async def delete(self, topic: str) -> None:
-        self.topics.mark_deleted(topic)
+        self.topics.mark_deleted(topic, self.topics.load_assignment(topic).topic_id)
         await self.settle()
 
     async def ask(self, function: Callable[[ActiveController], Coroutine[Any, Any, Any]]) -> Any:

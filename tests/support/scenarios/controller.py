@@ -113,7 +113,7 @@ class ControllerScenario:
         self.world.topics.change_overrides(topic, change)
 
     async def do_delete(self, topic: str) -> None:
-        self.world.topics.mark_deleted(topic)
+        self.world.topics.mark_deleted(topic, self.world.topics.load_assignment(topic).topic_id)
 
     async def do_kill(self, *brokers: str) -> None:
         for broker in brokers:
