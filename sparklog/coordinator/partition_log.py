@@ -19,6 +19,7 @@ from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.state_machine import ProducerIdAndEpoch
 
 ACKS_ALL = -1
+ANY_ISR = 1  # the leader alone suffices: what is committed stays committed in any ISR
 Record = TypeVar("Record")
 
 
@@ -98,17 +99,19 @@ class PartitionLog(Generic[Record]):
     def is_committed(self, offset: int) -> bool:
         replica = self._replicas.find(self._name)
         try:
-            return replica is not None and replica.is_replicated(offset, self._led_since)
+            return replica is not None and replica.partition.is_replicated(offset, self._led_since, ANY_ISR)
         except KafkaError:
             return False  # `wait_committed` raises an error with the reason
 
-    async def wait_committed(self, offset: int) -> None:
+    async def wait_committed(self, offset: int, *, is_new: bool) -> None:
         replica = self._replicas.get(self._name)
         if self._must_flush_to >= self._flushed_below:
             self._flushed_below = await self._replicas.flush(replica)
 
         def attempt() -> bool | None:
-            return self._replicas.get(self._name).is_replicated(offset, self._led_since) or None
+            replica = self._replicas.get(self._name)
+            min_insync_replicas = replica.config.min_insync_replicas if is_new else ANY_ISR
+            return replica.partition.is_replicated(offset, self._led_since, min_insync_replicas) or None
 
         if await self._waiting.wait([self._name], attempt, self._timeout_ms) is None:
             raise RequestTimedOut(f"{self._name}: the in-sync replicas took longer than {self._timeout_ms} ms")

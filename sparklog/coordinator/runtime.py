@@ -109,8 +109,11 @@ class ShardLog(Protocol[Record_contra]):
         """Return whether the record is committed; False also if this broker can no longer tell."""
         ...
 
-    async def wait_committed(self, offset: int) -> None:
-        """Wait until the offset is committed. Raises KafkaError if that fails or times out."""
+    async def wait_committed(self, offset: int, *, is_new: bool) -> None:
+        """Wait until the offset is committed. Raises KafkaError if that fails or times out.
+
+        is_new: whether this acknowledges the record, which also needs min.insync.replicas in sync.
+        """
         ...
 
 
@@ -206,14 +209,15 @@ class CoordinatorRuntime(Generic[AnyShard]):
         self._written = self._log.append_marker(producer, marker, is_strict=is_strict)
         return self._written
 
-    async def committed(self) -> None:
+    async def committed(self, *, is_new: bool = False) -> None:
         """Wait until the shard's present state is committed, so that no response shows a state that may be lost.
 
-        Raises KafkaError if that takes too long, and NotCoordinator if the shard was closed meanwhile.
+        is_new: whether this acknowledges the last record. Raises KafkaError if that takes too long or the record has
+        too few replicas, and NotCoordinator if the shard was closed meanwhile.
         """
         if not self._is_committed():
             try:
-                await self._log.wait_committed(self._written)
+                await self._log.wait_committed(self._written, is_new=is_new)
             except KafkaError as error:
                 raise self._closed or answer_for(error) from error
         if self._closed is not None:
@@ -273,7 +277,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
     async def _finish_when_committed(self, decision: Decision[Any, Any], offset: int) -> KafkaError | None:
         error: KafkaError | None = None
         try:
-            await self._log.wait_committed(offset)
+            await self._log.wait_committed(offset, is_new=bool(decision.records))
         except KafkaError as refused:
             error = answer_for(refused)
         error = self._closed or error

@@ -276,7 +276,7 @@ class GroupCoordinator:
         ends = EndTransactionMarker(marker.is_commit, marker.coordinator_epoch)
         log_offset = runtime.append_marker(producer, ends, is_strict=marker.is_strict)
         runtime.shard.end_transaction(marker.producer_id, is_commit=marker.is_commit, log_offset=log_offset)
-        return runtime.committed()
+        return runtime.committed(is_new=True)
 
     async def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
         """Answer OffsetFetch from offsets that are committed in the log."""

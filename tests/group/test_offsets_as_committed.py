@@ -7,16 +7,22 @@ from uuid import UUID
 
 import pytest
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import CoordinatorNotAvailable, KafkaError, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.base.schemas import ZERO_ID
+from sparklog.coordinator.partition_log import PartitionLog
+from sparklog.coordinator.runtime import CoordinatorRuntime
 from sparklog.group.requests import (
     DeleteGroups,
     OffsetCommit,
     OffsetFetch,
     OffsetToCommit,
 )
-from support.groups.coordinator import GroupWorld, MemoryLog, SimTopic
+from sparklog.group.shard import GroupShard
+from sparklog.offsets_topic.records import CoordinatorRecord, encode
+from support.groups.coordinator import GroupWorld, MemoryLog, SimTopic, SimTopics
+from support.replicas import replica_host
 
 ORDERS = TopicPartition("orders", 0)
 OTHERS = TopicPartition("others", 0)
@@ -68,7 +74,7 @@ async def test_a_commit_that_timed_out_is_not_shown_before_it_is_committed_after
     await begin_commit(world, 5)
     world.log.hold()
 
-    async def time_out(self: MemoryLog, offset: int) -> None:
+    async def time_out(self: MemoryLog, offset: int, *, is_new: bool) -> None:
         raise RequestTimedOut("the in-sync replicas took too long")
 
     monkeypatch.setattr(MemoryLog, "wait_committed", time_out)
@@ -76,6 +82,48 @@ async def test_a_commit_that_timed_out_is_not_shown_before_it_is_committed_after
     assert fetch(world) == {ORDERS: 5}
     world.log.release()
     assert fetch(world) == {ORDERS: 6}
+
+
+def test_too_few_replicas_refuse_new_commits_only() -> None:
+    """Offsets that were committed before are fetched, and members of groups keep their membership."""
+
+    async def test(host: replica_host.Host) -> None:
+        settings = {"min.insync.replicas": "2"}
+        await host.become(1, 0, isr=(1, 2), overrides=settings)
+        host.fetched(2, 0)
+        log: PartitionLog[CoordinatorRecord] = PartitionLog(
+            replica_host.NAME, 0, host.replicas, host.waiting, timeout_ms=5_000, encode=encode
+        )
+        shard = GroupShard(BrokerConfig(), SimTopics(), lambda: UUID(int=1))
+        runtime = CoordinatorRuntime(shard, log, host.clock, asyncio.get_running_loop().call_later)
+
+        async def commit(offset: int) -> None:
+            request = OffsetCommit(group_id="g", offsets=[OffsetToCommit(partition=ORDERS, offset=offset)])
+            await runtime.ask(lambda _, now_ms: shard.commit(request, now_ms))
+
+        async def check_state(offset: int) -> None:
+            await runtime.ask(lambda *_: shard.delete(DeleteGroups(group_ids=["nobody's"])))  # writes nothing
+            await runtime.committed()
+            runtime.settle()
+            fetched = shard.fetch_offsets(OffsetFetch(group_id="g", partitions=[ORDERS]))
+            assert [each.offset for each in fetched.offsets] == [offset]
+
+        committing = asyncio.ensure_future(commit(5))
+        await asyncio.sleep(0)
+        host.fetched(2, 1)
+        await committing
+        await check_state(5)
+        unanswered = asyncio.ensure_future(commit(6))
+        await asyncio.sleep(0)
+        await host.become(1, 0, isr=(1,), overrides=settings)
+        with pytest.raises(CoordinatorNotAvailable):
+            await unanswered  # one replica has it
+        await check_state(6)
+        with pytest.raises(CoordinatorNotAvailable):
+            await commit(7)
+        await check_state(6)
+
+    replica_host.run(test)
 
 
 async def test_a_deleted_group_keeps_its_offsets_until_that_is_committed(world: GroupWorld) -> None:

@@ -86,7 +86,7 @@ class MemoryLog:
     def is_committed(self, offset: int) -> bool:
         return self.held_from is None or offset < self.held_from
 
-    async def wait_committed(self, offset: int) -> None:
+    async def wait_committed(self, offset: int, *, is_new: bool) -> None:
         await self.released.wait()
 
     def hold(self) -> None:
