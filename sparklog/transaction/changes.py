@@ -41,6 +41,14 @@ def is_exhausted(epoch: int) -> bool:
     return epoch >= LAST_EPOCH - 1
 
 
+def is_following(value: TransactionValue, producer_id: int, epoch: int) -> bool:
+    """Return whether this is the fresh producer id that follows the present one once the markers are written.
+
+    The answer to EndTxn names it before that, so its producer may already send requests with it.
+    """
+    return producer_id == value.next_producer_id != NO_PRODUCER_ID and epoch == 0
+
+
 def created(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionValue:
     """Return the value of a new id."""
     return TransactionValue(

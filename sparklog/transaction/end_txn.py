@@ -22,6 +22,9 @@ last transaction:
     CompleteCommit   INVALID_TXN_STATE     done                  abort of nothing      INVALID_TXN_STATE
     CompleteAbort    INVALID_TXN_STATE     PRODUCER_FENCED       abort of nothing      done
 
+A producer whose epochs are exhausted gets a fresh producer id, at epoch 0, in the answer to EndTxn. Requests with it
+have to ask again while the markers are being written.
+
 "Abort of nothing": a client sends an abort if it does not know whether a partition has joined the transaction. It may
 do so while the markers of its former transaction are being written, as the answer to EndTxn, with the producer id and
 epoch of the next transaction, does not wait for them. Kafka then answers PRODUCER_FENCED, on which clients close the
@@ -37,7 +40,7 @@ from __future__ import annotations
 from enum import Enum
 
 from sparklog.base.errors import ConcurrentTransactions, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced
-from sparklog.transaction.changes import is_exhausted, state_of
+from sparklog.transaction.changes import is_exhausted, is_following, state_of
 from sparklog.transaction.requests import TV2, EndTxn
 from sparklog.transaction.states import (
     COMPLETE_ABORT,
@@ -80,6 +83,8 @@ def _end_v1(value: TransactionValue, request: EndTxn) -> EndTxnOutcome:
 
 
 def _end_v2(value: TransactionValue, request: EndTxn) -> EndTxnOutcome:
+    if is_following(value, request.producer_id, request.producer_epoch):
+        raise _busy()
     state = state_of(value)
     is_same_id = request.producer_id == value.producer_id
     is_repeated = _is_repeated(value, request)

@@ -21,7 +21,7 @@ request; here such a request changes nothing.
 from __future__ import annotations
 
 from sparklog.base.errors import ConcurrentTransactions, ProducerFenced
-from sparklog.transaction.changes import created, fenced, initialised, is_exhausted, state_of
+from sparklog.transaction.changes import created, fenced, initialised, is_exhausted, is_following, state_of
 from sparklog.transaction.requests import InitProducerId
 from sparklog.transaction.states import ONGOING, PREPARED
 from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, TransactionValue
@@ -66,7 +66,9 @@ def initialise(
 
 
 def _is_present(value: TransactionValue, request: InitProducerId) -> bool:
-    return (request.producer_id, request.producer_epoch) == (value.producer_id, value.producer_epoch)
+    """Return whether the request has the present id and epoch, or those of its producer's next transaction."""
+    asking = request.producer_id, request.producer_epoch
+    return asking == (value.producer_id, value.producer_epoch) or is_following(value, *asking)
 
 
 def _is_last(value: TransactionValue, request: InitProducerId) -> bool:

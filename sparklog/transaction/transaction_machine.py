@@ -38,7 +38,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.runtime.state_machine import Decision, DecisionBuilder
-from sparklog.transaction.changes import completed, extended, fenced, is_exhausted, prepared, state_of
+from sparklog.transaction.changes import completed, extended, fenced, is_exhausted, is_following, prepared, state_of
 from sparklog.transaction.end_txn import EndTxnOutcome, decide_end
 from sparklog.transaction.events import PreparedTimer, TransactionChange, markers_of
 from sparklog.transaction.init_producer_id import initialise
@@ -319,6 +319,8 @@ class TransactionMachine:
         _check_id(request.transactional_id)
         self._pending.check_idle(request.transactional_id)
         found = self._get(request.transactional_id)
+        if is_following(found.value, request.producer_id, request.producer_epoch):
+            raise ConcurrentTransactions("the former transaction is about to end")
         if found.value.producer_id != request.producer_id:
             raise InvalidProducerIdMapping(
                 f"{request.transactional_id!r} does not belong to producer {request.producer_id}"

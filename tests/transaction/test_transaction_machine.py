@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -329,6 +330,16 @@ def test_the_answer_to_an_end_with_the_last_epoch_names_the_fresh_id(it: SimCoor
     assert (it.markers[0].producer_id, it.markers[0].producer_epoch) == (me[0], LAST + 1)
     with pytest.raises(ConcurrentTransactions):
         it.end(me, commit=True, version=TV2)
+    it.fail_over()
+    following = (101, 0)
+    requests: list[Callable[[], Any]] = [
+        lambda: it.add("t-0", following, version=TV2),
+        lambda: it.end(following, commit=False, version=TV2),
+        lambda: it.init(known=following),
+    ]
+    for request in requests:
+        with pytest.raises(ConcurrentTransactions):
+            request()
     it.write_markers()
     assert producer(it.end(me, commit=True, version=TV2)) == (101, 0)
     it.fail_over()
