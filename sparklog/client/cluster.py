@@ -320,6 +320,9 @@ class Cluster:
         """Return `told` without the leaders whose epoch is older than the newest known one."""
         newest = self._newest.get(told.name)
         if newest is not None and told.topic_id and newest.topic_id == told.topic_id:
+            # A topic never loses partitions. A broker that knows fewer of them is behind.
+            missing = (-1,) * (len(newest.epochs) - len(told.epochs))
+            told = replace(told, leaders=told.leaders + missing, epochs=told.epochs + missing)
             known = (*newest.epochs, *(-1 for _ in told.epochs))
             if any(epoch < before for epoch, before in zip(told.epochs, known, strict=False)):
                 self.doubt(told.told_by)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from sparklog.base.errors import InconsistentTopicId, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
@@ -38,19 +39,19 @@ def topic(broker: RunningBroker) -> Iterator[str]:
         admin.delete_topics([T0.topic])
 
 
-def make(broker: RunningBroker, values: list[str]) -> None:
+def make(broker: RunningBroker, values: list[str], *, partitions: int = 1) -> None:
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
-        admin.create_topic(T0.topic, partitions=1)
+        admin.create_topic(T0.topic, partitions=partitions)
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
         for value in values:
             producer.send(T0.topic, value)
         producer.flush()
 
 
-def make_again(broker: RunningBroker, values: list[str]) -> None:
+def make_again(broker: RunningBroker, values: list[str], *, partitions: int = 1) -> None:
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         admin.delete_topics([T0.topic])
-    make(broker, values)
+    make(broker, values, partitions=partitions)
 
 
 def consumer(broker: RunningBroker, **options: str) -> Consumer:
@@ -118,6 +119,24 @@ def test_offsets_that_a_user_names_are_of_the_topic_that_was_read(broker: Runnin
         with pytest.raises(KafkaError):
             reader.commit({T0: 5})
         assert reader.committed([T0]) == {T0: None}
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_writer_goes_on_with_the_partitions_that_are_left(broker: RunningBroker) -> None:
+    make_again(broker, [], partitions=3)
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        keys = [f"key {number}" for number in range(20)]
+        chosen = {key: producer.send(T0.topic, key=key).result(PATIENCE_MS).partition for key in keys}
+        assert set(chosen.values()) == {0, 1, 2}
+        lost = next(key for key, partition in chosen.items() if partition == 2)
+        make_again(broker, [])
+        with pytest.raises(UnknownTopicOrPartition, match="partition t-2 is gone"):
+            producer.send(T0.topic, key=lost).result(PATIENCE_MS)
+        table = pa.table({"key": [*keys, None], "value": ["v"] * 21})
+        for delivery in [*(producer.send(T0.topic, key=key) for key in keys), producer.send(T0.topic, "no key")]:
+            assert delivery.result(PATIENCE_MS).partition == 0
+        producer.send_table(T0.topic, table).result(PATIENCE_MS)
+        assert producer.partitions_for(T0.topic) == [0]
 
 
 @pytest.mark.parametrize("offsets", [None, {T0: 7}])

@@ -43,8 +43,9 @@ class Opinionated(ScriptedBroker, groups_pb2_grpc.GroupsServicer):
         return admin_pb2.DescribeClusterResponse(cluster_id="c", controller_id=NEW, brokers=brokers)
 
     async def DescribeTopics(self, request: Any, context: Any) -> Any:  # noqa: N802
-        part = admin_pb2.PartitionDescription(partition=0, leader=self.leader, leader_epoch=self.epoch)
-        topic = admin_pb2.TopicDescription(name="t", partitions=[part], topic_id=self.topic_id)
+        described = {"leader": self.leader, "leader_epoch": self.epoch}
+        parts = [admin_pb2.PartitionDescription(partition=number, **described) for number in range(self.partitions)]
+        topic = admin_pb2.TopicDescription(name="t", partitions=parts, topic_id=self.topic_id)
         return admin_pb2.DescribeTopicsResponse(topics=[topic])
 
     async def FindCoordinator(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -117,6 +118,21 @@ async def test_a_leader_of_an_older_epoch_than_is_known_is_not_believed(
         cluster.lost_leader(PARTITION)
         told.append((await cluster.topic("t", PATIENCE_MS)).leader_of(0))
     assert set(told) == {NEW, NOBODY}
+
+
+async def test_a_broker_that_has_not_heard_of_more_partitions_takes_none_away(
+    brokers: list[Opinionated], cluster: Cluster
+) -> None:
+    cut_off, leader = brokers
+    cut_off.leader, cut_off.epoch = NEW, 5
+    cut_off.partitions = leader.partitions = 2
+    assert (await cluster.topic("t", PATIENCE_MS)).leaders == (NEW, NEW)
+    cut_off.partitions = 1
+    told = []
+    for _ in range(4):
+        cluster.lost_leader(PARTITION)
+        told.append((await cluster.topic("t", PATIENCE_MS)).leaders)
+    assert set(told) == {(NEW, NOBODY), (NEW, NEW)}
 
 
 async def test_a_leader_of_an_older_epoch_than_that_of_a_commit_is_not_read_from(brokers: list[Opinionated]) -> None:

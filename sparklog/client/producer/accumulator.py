@@ -88,7 +88,10 @@ class PartitionQueue:
 
 
 class TopicQueues:
-    """The queues of one topic, one per partition; `sticky` is the partition for records without key."""
+    """The queues of one topic, by partition; `sticky` is the partition for records without key.
+
+    The topic has as many partitions as `leaders`.
+    """
 
     __slots__ = ("batch_limit", "leaders", "name", "queues", "sticky")
 
@@ -101,7 +104,7 @@ class TopicQueues:
         self.update(leaders)
 
     def update(self, leaders: Sequence[int]) -> None:
-        """Update the partitions' leaders; there may be more partitions than before, never fewer."""
+        """Update the partitions' leaders. A topic that was made again may have fewer than there are queues."""
         self.leaders = leaders
         for number in range(len(self.queues), len(leaders)):
             self.queues.append(PartitionQueue(self, TopicPartition(self.name, number)))
@@ -167,7 +170,7 @@ class Accumulator:
                 found = self.topics[name] = TopicQueues(name, leaders, self._batch_size)
             else:
                 found.update(leaders)
-            if found.sticky < 0:
+            if not 0 <= found.sticky < len(leaders):
                 found.choose_sticky(self._random)
             return found
 
@@ -370,6 +373,11 @@ class Accumulator:
             oldest_ms = min((queue.oldest_ms() for queue in self._busy), default=now_ms)
             self._next_expiry_ms = min(oldest_ms, now_ms) + self._delivery_timeout_ms
             return expired
+
+    def drop_missing(self, topic: TopicQueues) -> list[ProducerBatch]:
+        """Remove and return batches, not in flight, of partitions that the topic no longer has; frees their memory."""
+        with self._lock:
+            return [batch for queue in topic.queues[len(topic.leaders) :] for batch in self._drop(queue, None)]
 
     def abort(self) -> list[ProducerBatch]:
         """Remove and return every batch that is not in flight."""

@@ -170,7 +170,7 @@ class AsyncProducer(AsyncClient):
         rows = checked_table(table, self._clock.time_ms())
         queues = await self._topic(topic, self._clock.monotonic_ms() + self.config.max_block_ms)
         if partition is not None:
-            checked(partition, topic, len(queues.queues))
+            checked(partition, topic, len(queues.leaders))
         outcomes: list[BatchDelivery] = []
         for piece in pieces(rows, queues, self.config):
             deadline_ms = self._clock.monotonic_ms() + self.config.max_block_ms
@@ -325,7 +325,7 @@ class AsyncProducer(AsyncClient):
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the numbers of the topic's partitions; raises as `send` does."""
         queues = await self._topic(topic, self._clock.monotonic_ms() + self.config.max_block_ms)
-        return list(range(len(queues.queues)))
+        return list(range(len(queues.leaders)))
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -376,7 +376,7 @@ class AsyncProducer(AsyncClient):
         if self._closed:
             raise ClosedError("the producer is closed")
         queues = self._topics.get(topic)
-        if queues is None or (partition is not None and partition >= len(queues.queues)):
+        if queues is None or (partition is not None and partition >= len(queues.leaders)):
             return None  # a lookup is needed: the topic is unknown or may have grown
         size = RECORD_OVERHEAD
         if key is not None:
@@ -395,7 +395,7 @@ class AsyncProducer(AsyncClient):
                 f"a record of {size} bytes: max_request_size is {self.config.max_request_size}, "
                 f"buffer_memory {self.config.buffer_memory}"
             )
-        count = len(queues.queues)
+        count = len(queues.leaders)
         partition = self._choose_partition(topic, key, count) if partition is None else checked(partition, topic, count)
         if timestamp_ms is None:
             timestamp_ms = self._time_ms()
@@ -426,10 +426,10 @@ class AsyncProducer(AsyncClient):
         """
         deadline_ms = self._clock.monotonic_ms() + self.config.max_block_ms
         queues = await self._topic(topic, deadline_ms)
-        if partition is not None and partition >= len(queues.queues):
+        if partition is not None and partition >= len(queues.leaders):
             self._cluster.outdated(topic)
             queues = await self._topic(topic, deadline_ms, known=False)
-            checked(partition, topic, len(queues.queues))
+            checked(partition, topic, len(queues.leaders))
         while True:
             taken = self.try_send(topic, value, key, headers, timestamp_ms, partition, on_delivery)
             if taken is not None:

@@ -49,6 +49,7 @@ from sparklog.base.errors import (
     SparklogError,
     TransactionAbortable,
     UnknownServerError,
+    UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.base.message_mapping import read_error
@@ -57,7 +58,7 @@ from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import Connection, Metadata, raise_error_of
 from sparklog.client.loop_thread import background
-from sparklog.client.producer.accumulator import NEVER_MS, Accumulator, PartitionQueue
+from sparklog.client.producer.accumulator import NEVER_MS, Accumulator, PartitionQueue, TopicQueues
 from sparklog.client.producer.batches import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from sparklog.client.producer.delivery import NO_OFFSET, NO_TIMESTAMP
 from sparklog.client.producer.transactions import TransactionManager
@@ -404,9 +405,9 @@ class Sender:
         try:
             metadata = await self._cluster.topic(topic, self._config.request_timeout_ms)
             queues = self._accumulator.add_topic(topic, metadata.leaders)
-            without = [
-                queue.partition for queue in queues.queues if self._cluster.known_leader(queue.partition) is None
-            ]
+            self._fail_missing(queues)
+            partitions = [queue.partition for queue in queues.queues[: len(metadata.leaders)]]
+            without = [partition for partition in partitions if self._cluster.known_leader(partition) is None]
             for partition in without:
                 self._cluster.lost_leader(partition)
             if without:
@@ -418,6 +419,16 @@ class Sender:
         finally:
             del self._learning[topic]  # before `wake`: `run` comes next, and skips topics that are being looked up
             self.wake()
+
+    def _fail_missing(self, topic: TopicQueues) -> None:
+        """Fail the batches of partitions that the topic no longer has: it was made again with fewer."""
+        missing = self._accumulator.drop_missing(topic)
+        for batch in missing:
+            partition, count = batch.outcome.partition, len(topic.leaders)
+            gone = UnknownTopicOrPartition(f"partition {partition} is gone: the topic has {count} now")
+            self._report(partition, [batch], gone)
+        if missing:
+            self._notify_freed()
 
     def _notify_freed(self) -> None:
         self._freed.set()

@@ -61,7 +61,7 @@ def _cast(name: str, column: Any) -> Any:
 
 def pieces(rows: Any, topic: TopicQueues, config: ProducerConfig) -> Iterator[Any]:
     """Yield slices of the table as record batches, if memory allows with a full batch for every partition."""
-    wanted = max(PIECE_BYTES, len(topic.queues) * topic.batch_limit)
+    wanted = max(PIECE_BYTES, len(topic.leaders) * topic.batch_limit)
     piece_bytes = max(min(wanted, config.buffer_memory // 2), 1)
     step = max(piece_bytes * rows.num_rows // max(rows.nbytes + RECORD_OVERHEAD * rows.num_rows, 1), 1)
     for start in range(0, rows.num_rows, step):
@@ -78,7 +78,7 @@ def batches_of(
     sizes = row_sizes(piece)
     if sizes.max() > min(config.max_request_size, config.buffer_memory):
         raise MessageTooLarge(f"a row of {sizes.max()} bytes: max_request_size is {config.max_request_size}")
-    count = len(topic.queues)
+    count = len(topic.leaders)
     if partition is not None:
         numbers = np.full(piece.num_rows, partition, np.int32)
     else:
