@@ -139,9 +139,8 @@ def test_a_writer_goes_on_with_the_partitions_that_are_left(broker: RunningBroke
         assert producer.partitions_for(T0.topic) == [0]
 
 
-@pytest.mark.parametrize("offsets", [None, {T0: 7}])
-async def test_a_commit_is_of_the_topic_that_was_read_when_it_was_asked_for(offsets: dict[TopicPartition, int]) -> None:
-    """The request is sent later, when another topic may have the name."""
+def commits_at(offset: int) -> tuple[Committer, SubscriptionState, list[tuple[int, str]]]:
+    """The commits of a consumer that has read the old topic up to the offset; those that are sent go to the list."""
     sent: list[tuple[int, str]] = []
 
     class Sent:
@@ -152,13 +151,31 @@ async def test_a_commit_is_of_the_topic_that_was_read_when_it_was_asked_for(offs
 
     assignment = SubscriptionState()
     assignment.assign([T0])
-    assignment.state(T0).begin_at(7, topic_id="the old topic's")
+    assignment.state(T0).begin_at(offset, topic_id="the old topic's")
     config = ConsumerConfig.parse({"bootstrap_servers": "127.0.0.1:1", "group_id": "g"})
     turns = CallbackInvoker(lambda: None)
-    committer = Committer(cast(Any, Sent()), cast(Any, None), assignment, turns, config, SimClock())
+    return Committer(cast(Any, Sent()), cast(Any, None), assignment, turns, config, SimClock()), assignment, sent
+
+
+@pytest.mark.parametrize("offsets", [None, {T0: 7}])
+async def test_a_commit_is_of_the_topic_that_was_read_when_it_was_asked_for(offsets: dict[TopicPartition, int]) -> None:
+    """The request is sent later, when another topic may have the name."""
+    committer, assignment, sent = commits_at(7)
 
     committer.commit_async(offsets, None)
     assignment.state(T0).look_up(None)
     await committer.settle(PATIENCE_MS)
 
     assert sent == [(7, "the old topic's")]
+
+
+async def test_a_new_topic_that_is_read_to_the_same_offset_is_committed_too() -> None:
+    committer, assignment, sent = commits_at(7)
+    await committer.before_giving_up(PATIENCE_MS)
+    await committer.before_giving_up(PATIENCE_MS)
+    assert sent == [(7, "the old topic's")]
+
+    assignment.state(T0).begin_at(7, topic_id="the new topic's")
+    await committer.before_giving_up(PATIENCE_MS)
+
+    assert sent[1:] == [(7, "the new topic's")]

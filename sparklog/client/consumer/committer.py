@@ -60,7 +60,8 @@ class Committer:
         self._config = config
         self._clock = clock
         self._interceptors = ConsumerInterceptors(config.interceptors)
-        self._committed: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, tuple[int, str]] = {}
+        """Offset and topic id of each partition's last commit: a recreated topic may be read to the same offset."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._due_ms = clock.monotonic_ms() + config.auto_commit_interval_ms if config.enable_auto_commit else MAX_LONG
 
@@ -132,7 +133,8 @@ class Committer:
         await self._commits.commit(
             wanted.offsets, self._member_holding(wanted.states), topic_ids=wanted.topic_ids, timeout_ms=timeout_ms
         )
-        self._committed |= {partition: at.offset for partition, at in wanted.offsets.items()}
+        for partition, at in wanted.offsets.items():
+            self._committed[partition] = at.offset, wanted.topic_ids.get(partition, "")
         self._interceptors.on_commit(wanted.offsets)
 
     def _requested_commit(self, offsets: Offsets | None) -> _RequestedCommit:
@@ -156,8 +158,8 @@ class Committer:
     def _uncommitted_positions(self) -> dict[TopicPartition, FetchPosition]:
         """Return the positions that are not committed yet."""
         positions = self._assignment.positions()
-        self._committed = {item: offset for item, offset in self._committed.items() if item in positions}
-        return {item: at for item, at in positions.items() if self._committed.get(item) != at.offset}
+        self._committed = {item: last for item, last in self._committed.items() if item in positions}
+        return {item: at for item, at in positions.items() if self._committed.get(item) != (at.offset, at.topic_id)}
 
     def _member_holding(self, had: Mapping[TopicPartition, TopicPartitionState]) -> Callable[[], Membership | None]:
         """Return a function for the committing member; it raises once the member has lost one of these partitions."""
