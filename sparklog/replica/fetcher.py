@@ -176,18 +176,18 @@ class LeaderFetcher:
                 await self._pause_all(error)
 
     async def _fetch_once(self) -> None:
-        self._update_session()
+        now = asyncio.get_running_loop().time()
+        self._update_session(now)
         if len(self._session):
             if (response := await self._fetch()) is not None:
                 await self._handle_response(response)
         else:
-            await self._wait()
+            await self._wait(now)
 
     # Fetching
 
-    def _update_session(self) -> None:
+    def _update_session(self, now: float) -> None:
         """Let the session have the partitions that can be fetched now."""
-        now = asyncio.get_running_loop().time()
         names = self._unsettled
         if self._must_look_at_all(now):
             names = names.union(self._parts)
@@ -244,9 +244,11 @@ class LeaderFetcher:
         listed = replica.config.follower_replication_throttled_replicas
         return part.lag != 0 and is_listed(listed, part.name.partition, self._context.config.broker_id)
 
-    async def _wait(self) -> None:
-        """Wait until a partition is added or the first pause ends."""
-        now = asyncio.get_running_loop().time()
+    async def _wait(self, now: float) -> None:
+        """Wait until a partition is added or the first pause ends.
+
+        now: as given to `_update_session`: a pause that has ended since then still ends the wait.
+        """
         due = min((part.retry_at for part in self._parts.values() if part.retry_at > now), default=None)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(due):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
 from sparklog.base.ids import TopicPartition
 from sparklog.replica.state_changes import InitialFetchState
+from sparklog.replica.throttle import ReplicationThrottle
 from sparklog.testing.memory_fs import MemoryFs
 from support.replicas.replicating_brokers import NAME, TOPIC_ID, World, run, three, until
 
@@ -79,6 +81,27 @@ def test_a_throttled_follower_keeps_to_its_rate_which_may_change() -> None:
         assert 9_000 <= world.bytes_copied <= 11_000
         world.brokers[2].follower_rate = 5000
         await until(lambda: world.brokers[2].log().log_end_offset == 100, 4)
+
+    run(test, follower_replication_throttled_replicas=("0:2",))
+
+
+def test_a_throttled_follower_goes_on_though_its_pause_ends_between_two_looks_at_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses = iter((0.001, 0.001))
+    monkeypatch.setattr(ReplicationThrottle, "pause", lambda *_: next(pauses, 0.0))
+
+    async def test(world: World) -> None:
+        """Each look takes 3 ms."""
+        world.start(1)
+        await world.lead(1)
+        world.brokers[1].append(3)
+        world.start(2)
+        loop = asyncio.get_running_loop()
+        time, looks = loop.time, itertools.count()
+        monkeypatch.setattr(loop, "time", lambda: time() + next(looks) * 0.003)
+        await world.tell(2)
+        await until(lambda: world.brokers[2].log().log_end_offset == 3, 1)
 
     run(test, follower_replication_throttled_replicas=("0:2",))
 
