@@ -253,7 +253,8 @@ class LogWriter:
             segment = self._begin_segment(base_offset)
             former.abandon()
             self._state.add_segment(segment)
-            self._snapshots.take(base_offset, self._producers.entries())
+            if self._snapshots.take(base_offset, self._producers.entries()):
+                self._flusher.names_changed()
 
     def reopen(self, segment: Segment) -> None:
         """Make `segment` the active one; the former has been released. Raises OSError."""
@@ -285,7 +286,7 @@ class LogWriter:
         self._deleted.discard(self._state.segments)
         segment = self._begin_segment(offset)
         self._state.restart_at(offset, segment)
-        self._snapshots.remove(lambda _: True)
+        self.forget_producers_above(-1)
         self._producers.clear()
 
     def cut(self, end_offset: int, position: int) -> None:
@@ -317,11 +318,12 @@ class LogWriter:
     def _begin_segment(self, base_offset: int) -> Segment:
         segment = Segment(self._fs, self._state.folder, base_offset, 0, self._cache)
         segment.remove()
-        self._flusher.names_changed()
         try:
             self.reopen(segment)
         except OSError:
             with undoing(f"half of {segment}"):
                 segment.remove()  # the log continues without it, and must not get an empty segment in its middle
             raise
+        finally:
+            self._flusher.names_changed()
         return segment

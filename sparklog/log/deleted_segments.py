@@ -23,11 +23,13 @@ class DeletedSegments:
 
     def discard(self, gone: Iterable[Segment]) -> None:
         """Mark the files of removed segments as deleted. Raises OSError."""
-        self._flusher.names_changed()
         due_ms = self._clock.monotonic_ms() + self._state.config.file_delete_delay_ms
-        for segment in gone:
-            segment.rename(DELETED)
-            self._expiring.append((due_ms, segment))
+        try:
+            for segment in gone:
+                segment.rename(DELETED)
+                self._expiring.append((due_ms, segment))
+        finally:
+            self._flusher.names_changed()
 
     def delete_expired(self, now_ms: int) -> int:
         """See `Log.delete_expired`."""

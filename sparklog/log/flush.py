@@ -14,7 +14,7 @@ from sparklog.base.fs import Fs
 from sparklog.log.directory.checkpoints import LeaderEpochCheckpoint
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.segment.segment import Segment
-from sparklog.log.state import LogState
+from sparklog.log.state import LogChanges, LogState
 
 
 class Flusher:
@@ -36,7 +36,9 @@ class Flusher:
         self._fs = fs
         self._clock = clock
         self._epochs_on_disk = epochs_on_disk
-        self._have_names_changed = have_names_changed
+        self._names = LogChanges()
+        self._flushed_names = -1 if have_names_changed else self._names.number
+        """The number of `_names` up to which changes are flushed."""
         self._last_flush_ms = clock.monotonic_ms()
 
     def flush(self, up_to: int | None = None) -> None:
@@ -53,7 +55,7 @@ class Flusher:
                     epochs = epochs.truncate_from_end(end)
                 truncations = state.truncations
                 self._last_flush_ms = self._clock.monotonic_ms()
-            if end <= state.recovery_point and not closed and not self._have_names_changed:
+            if end <= state.recovery_point and not closed and self._flushed_names == self._names.number:
                 return
             for segment in unflushed:
                 self._flush_segment(segment)
@@ -78,15 +80,18 @@ class Flusher:
         return has_closed
 
     def names_changed(self) -> None:
-        """Record that files were created, renamed or removed: the next flush also flushes their names."""
-        self._have_names_changed = True
+        """Record that files were created, renamed or removed: the next flush also flushes their names.
+
+        Call it after the change, also after one that has failed halfway: a flush may run at any time.
+        """
+        self._names.add()
 
     def flush_names(self) -> None:
         """Make the creation, renaming and removal of files durable. Raises OSError."""
-        if self._have_names_changed:
-            self._have_names_changed = False
+        if (number := self._names.number) != self._flushed_names:
             self._fs.flush_dir(self._state.folder)
             self._fs.flush_dir(posixpath.dirname(self._state.folder))
+            self._flushed_names = number
 
     def flush_epochs(self, epochs: LeaderEpochs) -> None:
         """Write the epochs of flushed records; unflushed offsets may yet get other records. Raises OSError."""

@@ -35,9 +35,9 @@ from sparklog.log.segment.segments import Segments
 
 
 class LogChanges:
-    """Changes of logs other than by append: of log starts and closed segments, and new segments. Any thread.
+    """A count of changes, such as those of logs other than by append: log starts, closed and new segments. Any thread.
 
-    A log changes before `add` is called, so a caller that finds the same `number` again has seen all changes.
+    `add` is called after each change, so a caller that finds the same `number` again has seen all changes.
     """
 
     __slots__ = ("_numbers", "number")

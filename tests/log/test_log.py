@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,6 +64,38 @@ def log(fs: MemoryFs, clock: SimClock) -> Log:
 
 def names(fs: MemoryFs, ending: str = "") -> list[str]:
     return [name for name in fs.list(FOLDER) if name.endswith(ending)]
+
+
+CUTS = 6
+
+
+def run_out_of_descriptors(*_: object) -> None:
+    raise OSError(errno.EMFILE, "too many open files")
+
+
+@contextmanager
+def flushing_before(fs: MemoryFs, work: str, ending: str, log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The log is flushed, as by another thread, right before the file system's `work` on the first such file."""
+    do = getattr(fs, work)
+
+    def flush_first(path: str, *args: object, **how: object) -> object:
+        if path.endswith(ending):
+            monkeypatch.setattr(fs, work, do)
+            log.flush()
+        return do(path, *args, **how)
+
+    monkeypatch.setattr(fs, work, flush_first)
+    yield
+    assert getattr(fs, work) == do
+
+
+def offsets_after_power_cuts(fs: MemoryFs, log: Log) -> list[list[int]]:
+    """The offsets that are left after each of several power cuts."""
+    for folder in ("/", "/logs"):
+        fs.flush_dir(folder)
+    left = [fs.crash(random.Random(seed)) for seed in range(CUTS)]
+    logs = [open_log(each, clean=False, recovery_point=log.recovery_point) for each in left]
+    return [offsets_in(read_all(each)) for each in logs]
 
 
 class TestAppend:
@@ -382,6 +418,43 @@ class TestFlush:
         assert log.flush_if_due(clock.monotonic_ms())
         assert log.recovery_point == 3
         assert not log.flush_if_due(clock.monotonic_ms())
+
+    def test_names_that_one_flush_cannot_flush_are_flushed_by_the_next(
+        self, fs: MemoryFs, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log.append(batch(3), leader_epoch=0)
+        log.flush()
+        log.roll()
+        log.append(batch(2), leader_epoch=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(fs, "flush_dir", run_out_of_descriptors)
+            with pytest.raises(KafkaStorageError):
+                log.flush()
+        log.flush()
+        assert offsets_after_power_cuts(fs, log) == [[0, 1, 2, 3, 4]] * CUTS
+
+    def test_names_that_change_while_others_are_flushed_are_flushed_too(
+        self, fs: MemoryFs, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log.append(batch(3), leader_epoch=0)
+        log.flush()
+        with flushing_before(fs, "open", "3.log", log, monkeypatch):
+            log.roll()
+        log.append(batch(2), leader_epoch=0)
+        log.flush()
+        assert offsets_after_power_cuts(fs, log) == [[0, 1, 2, 3, 4]] * CUTS
+
+    def test_a_removed_segment_does_not_come_back_where_others_names_were_flushed_meanwhile(
+        self, fs: MemoryFs, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log.append(batch(3), leader_epoch=0)
+        log.roll()
+        log.flush()
+        with flushing_before(fs, "rename", ".log", log, monkeypatch):
+            log.as_follower.follow_segment(0)
+        log.append(batch(2), leader_epoch=0)
+        log.flush()
+        assert offsets_after_power_cuts(fs, log) == [[0, 1, 2, 3, 4]] * CUTS
 
 
 class TestTruncate:
