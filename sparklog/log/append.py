@@ -266,6 +266,7 @@ class LogWriter:
 
     def reopen_previous(self) -> None:
         """Remove the last segment, which is empty, and reopen the one before it. Raises OSError."""
+        self._state.lower_promises(self._state.end_offset)  # a running flush must not count that one as flushed
         self._segment.close()
         empty, before = self._state.segments.items[-1], self._state.segments.items[-2]
         self._state.segments.remove([empty])

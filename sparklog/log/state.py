@@ -101,7 +101,7 @@ class LogState:
         self.generation = 0
         """A counter, incremented when closed segments, their metadata or snapshots change other than by append."""
         self.truncations = 0
-        """A counter, incremented before each truncation of the log's end."""
+        """A counter, incremented before each truncation of the log's end, and before a segment is written again."""
 
     def __str__(self) -> str:
         """Return a text for clients; it does not reveal the log's folder."""

@@ -95,6 +95,29 @@ def test_a_log_that_goes_on_in_a_segment_before_is_whole_after_a_crash() -> None
     assert (bases(again), offsets_in(read_all(again))) == ([0, 7], list(range(8)))
 
 
+def test_a_segment_that_is_written_again_during_a_flush_is_flushed_again_when_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs = MemoryFs()
+    log = open_log(fs, config=UNLIMITED)
+    log.append(batch(3), leader_epoch=0)
+    log.roll()
+    log.append(batch(2), leader_epoch=0)
+    log.truncate_to(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(fs, "flush_dir", lambda _: log.as_follower.follow_segment(0))
+        log.flush()
+    log.append(batch(4), leader_epoch=0)
+    log.roll()
+    log.append(batch(1), leader_epoch=0)
+    log.flush()
+    for folder in ("/", "/logs", log.folder):
+        fs.flush_dir(folder)
+    fs = fs.crash(random.Random(1))
+    again = open_log(fs, config=UNLIMITED, clean=False, recovery_point=log.recovery_point)
+    assert (bases(again), offsets_in(read_all(again))) == ([0, 7], list(range(8)))
+
+
 def test_an_empty_follower_can_have_the_whole_of_a_segment_whose_records_lie_partly_below_the_log_start() -> None:
     fs = MemoryFs()
     leader = open_log(fs, "/leader/t-0", config=UNLIMITED)

@@ -67,3 +67,12 @@ class TestSums:
         log.roll()
         content = file_content(fs, f"{FOLDER}/{9:020d}.log")
         assert log.replacer.sums(9, 48, read_bytes=1 << 20)[0].crc32c == crc32c(content)
+
+    def test_a_segment_that_is_written_and_closed_again_is_read_anew(self, fs: MemoryFs, log: Log) -> None:
+        log.replacer.sums(0, 48, read_bytes=1 << 20)
+        log.truncate_to(18)
+        log.as_follower.follow_segment(9)
+        log.append(batch(1, value=b"y"), leader_epoch=9)
+        log.roll()
+        content = file_content(fs, f"{FOLDER}/{9:020d}.log")
+        assert log.replacer.sums(9, 48, read_bytes=1 << 20)[0].crc32c == crc32c(content)

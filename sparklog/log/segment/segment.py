@@ -43,7 +43,7 @@ class Segment(ReadSegment):
     ) -> None:
         super().__init__(fs, folder, base_offset, size_bytes, mark=mark)
         self.identity = uuid.uuid4().hex
-        """An opaque id that changes with replacement, truncation and every start."""
+        """An opaque id that changes with replacement, truncation, every start, and when it is written again."""
         self.is_flushed = False
         """Whether batches, names and indexes are all on the disk; never true of the active segment."""
         self.is_pinned = False
@@ -186,6 +186,8 @@ class Segment(ReadSegment):
         """Use the writer's file and indexes from now on; they stay loaded until `unpin`."""
         self._cache.forget(self)
         self.is_pinned, self.is_flushed = True, False
+        self.crc32c = None
+        self.identity = uuid.uuid4().hex
         self._file, self._offsets, self._times, self._aborted = file, offsets, times, aborted
 
     def unpin(self) -> None:
@@ -199,7 +201,7 @@ class Segment(ReadSegment):
             return self.crc32c
         identity = self.identity
         found = file_crc32c(self._file or self._open_read(LOG), self.size_bytes)
-        if identity == self.identity:  # otherwise the file was truncated meanwhile
+        if identity == self.identity:  # otherwise the file was truncated, or is written again
             self.crc32c = found
         return found
 
