@@ -328,6 +328,11 @@ def whoever_has_not_registered_is_who_he_was(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(StateChanges, "check_broker_epoch", check)
 
 
+def whoever_is_registered_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controlled shutdown asks nobody for a sign of life: as in Apache Kafka."""
+    monkeypatch.setattr(ControllerContext, "have_answered", lambda self, _: set(self.brokers))
+
+
 def moves_wait_for_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move goes on only if a leader gives notice of its ISR."""
     monkeypatch.setattr(ControllerContext, "note_isrs", lambda *_: None)
@@ -747,6 +752,7 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (a_shrunk_isr_counts_before_it_is_written, of_kinds(FaultKind.CUT_STORE, FaultKind.ISOLATE), 27),
         (whoever_is_registered_is_who_he_was, of_kinds(FaultKind.POWER), 11),
         (whoever_has_not_registered_is_who_he_was, scenario_of, 87020),
+        (whoever_is_registered_is_alive, of_kinds(FaultKind.POWER_AND_STOP), 0),
         (moves_wait_for_notices, scenario_of, 84955),
         (new_replicas_are_told_before_the_store, scenario_of, 84885),
         (commits_count_at_once, with_members(FaultKind.KILL, FaultKind.ISOLATE), 5),

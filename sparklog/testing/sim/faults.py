@@ -91,7 +91,8 @@ def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Seq
     Without `kinds`, a random choice of kinds. Kinds that make no sense for this number of brokers are left out.
     """
     if not kinds:
-        kinds = chance.sample(list(FaultKind), chance.randint(1, 5)) if chance.random() < 0.9 else [FaultKind.POWER]
+        kinds = [kind for kind in FaultKind if kind is not FaultKind.POWER_AND_STOP]  # see `scenario_of`
+        kinds = chance.sample(kinds, chance.randint(1, 5)) if chance.random() < 0.9 else [FaultKind.POWER]
         if brokers > 1:  # a topic that was deleted would come back; scenarios without such topics ask for it
             kinds = [kind for kind in kinds if kind is not FaultKind.LOST_STORE] or [FaultKind.KILL]
         kinds = [kind for kind in kinds if kind is not FaultKind.EMPTIED_STORE] or [FaultKind.KILL]

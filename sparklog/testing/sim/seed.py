@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparklog.testing.sim.clients import members, transactions, users
-from sparklog.testing.sim.faults import FaultKind, Plan, make_plan
+from sparklog.testing.sim.faults import Fault, FaultKind, Plan, make_plan
 
 BOUNCES = frozenset(
     {
@@ -209,4 +209,10 @@ def scenario_of(
         kinds = (chance.choice(LOSSES_OF_STORES), chance.choice((FaultKind.KILL, FaultKind.ISOLATE, FaultKind.RESTART)))
         plan = make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds)
         scenario = dataclasses.replace(scenario, is_unclean=False, administers=False, moves=False, plan=plan)
+    elif not kinds and random.Random(f"{seed}/stops").random() < 0.5:
+        scenario = dataclasses.replace(scenario, plan=tuple(map(_with_a_stop, scenario.plan)))
     return scenario
+
+
+def _with_a_stop(fault: Fault) -> Fault:
+    return dataclasses.replace(fault, kind=FaultKind.POWER_AND_STOP) if fault.kind is FaultKind.POWER else fault
