@@ -7,7 +7,8 @@ The controller creates the node with the partition's first leader and sets it at
 topic's node that the partition has a state: a partition that has lost its state must not count as new, as its next
 leader would count as the first. Each of the controller's transactions begins with a check of `/controller_epoch`, so
 that a deposed controller changes nothing. The leader sets the node when it changes the ISR. Both writers compare the
-node's version with the version that their decision is based on.
+node's version with the version that their decision is based on. The leader also checks the topic's id: a late change
+must not hit a newer topic of the name.
 
     /isr_change_notification/isr_change_*  {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}: a leader has
                                            changed these ISRs; the controller reads and removes it
@@ -21,11 +22,12 @@ import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
+from uuid import UUID
 
 from msgspec import Struct, structs
 
 from sparklog.base.errors import BadVersion, ControllerMoved, InvalidUpdateVersion, NodeExists, NoNode, StoreError
-from sparklog.base.ids import TopicPartition
+from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.elections import CONTROLLER_EPOCH
 from sparklog.cluster.store import Check, Create, Operation, Set, Store, encode_json, ensure_path
@@ -36,7 +38,7 @@ from sparklog.runtime.slices import in_parts
 ISR_CHANGES = "/isr_change_notification"
 NOT_WRITTEN = -1
 ATTEMPTS = 20
-"""Maximum number of attempts to add brokers to an ISR; each fails if a broker comes or goes meanwhile."""
+"""Maximum number of attempts to change ISRs; each fails if a joining broker or the topic's node changes meanwhile."""
 STATES_AT_ONCE = 200
 """Maximum per transaction, to stay below ZooKeeper's limit of 1 MiB per request."""
 NOTED_BYTES = 256 << 10
@@ -211,19 +213,19 @@ def alter_isr(store: Store, change: AlterIsr) -> AlterIsrResult:
 
     Return the ISR in the store. If the version differs but the leader and its epoch do not, the node's ISR is returned:
     the change itself (the store's answer was lost) or the ISR that a controller has set. Otherwise raises BadVersion.
-    Raises InvalidUpdateVersion, with nothing written, if a joining broker shuts down, or no longer has the broker epoch
-    with which it caught up: it may have lost records since (`broker_epochs`).
+    Raises, with nothing written, NoNode if the topic is gone, and InvalidUpdateVersion if a joining broker shuts down,
+    or no longer has the broker epoch with which it caught up: it may have lost records since (`broker_epochs`).
     """
     write = _set_isr(change)
     for _ in range(ATTEMPTS):
-        checks = _check_epochs(store, change)
+        checks = _checks(store, (change,))
         try:
             store.multi((*checks, write))
         except BadVersion:
             node = store.get(write.path)
             found = decode_state(node.data, node.version)
             if found.version == change.partition_epoch:
-                continue  # a broker came or went
+                continue  # a broker came or went, or the topic's node has changed
             if (found.leader, found.leader_epoch) != (change.leader, change.leader_epoch):
                 raise
             if found.isr != change.isr:
@@ -233,7 +235,7 @@ def alter_isr(store: Store, change: AlterIsr) -> AlterIsrResult:
             version = change.partition_epoch + 1
         _notify(store, change.name)
         return AlterIsrResult(isr=change.isr, partition_epoch=version)
-    raise InvalidUpdateVersion(f"{change.name}: brokers have come and gone {ATTEMPTS} times meanwhile")
+    raise InvalidUpdateVersion(f"{change.name}: brokers or the topic have changed {ATTEMPTS} times meanwhile")
 
 
 def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[AlterIsrResult | Exception]:
@@ -251,15 +253,23 @@ def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[AlterIsrResult
 def _alter_together(store: Store, changes: Sequence[AlterIsr]) -> Sequence[AlterIsrResult | Exception]:
     if len(changes) == 1:
         return [_alter_alone(store, changes[0])]
-    try:
-        checks = dict.fromkeys(check for change in changes for check in _check_epochs(store, change))
-        store.multi((*checks, *map(_set_isr, changes)))
-        _notify(store, *(change.name for change in changes))
-    except (BadVersion, NoNode, InvalidUpdateVersion):  # one change fails: write each alone
-        return [_alter_alone(store, change) for change in changes]
-    except StoreError as error:
-        return [error] * len(changes)
-    return [AlterIsrResult(isr=change.isr, partition_epoch=change.partition_epoch + 1) for change in changes]
+    checks: Sequence[Check] = ()
+    for _ in range(ATTEMPTS):
+        former = checks
+        try:
+            checks = _checks(store, changes)
+            if checks == former:
+                break  # a partition has changed
+            store.multi((*checks, *map(_set_isr, changes)))
+            _notify(store, *(change.name for change in changes))
+        except BadVersion:
+            continue
+        except (NoNode, InvalidUpdateVersion):
+            break
+        except StoreError as error:
+            return [error] * len(changes)
+        return [AlterIsrResult(isr=change.isr, partition_epoch=change.partition_epoch + 1) for change in changes]
+    return [_alter_alone(store, change) for change in changes]  # one of them fails
 
 
 def _alter_alone(store: Store, change: AlterIsr) -> AlterIsrResult | Exception:
@@ -279,18 +289,34 @@ def _set_isr(change: AlterIsr) -> Set:
     return Set(state_path(*change.name), encode_state(state), change.partition_epoch)
 
 
-def _check_epochs(store: Store, change: AlterIsr) -> tuple[Check, ...]:
-    """Return the checks to make with the write. Broker epochs matter only if a broker joins the ISR."""
-    if not change.joining:
-        return ()
-    published = read_broker_epochs(store)
-    for broker_id, epoch in change.joining.items():
-        found = published.epochs.get(broker_id)
-        if found != epoch:
-            raise InvalidUpdateVersion(f"broker {broker_id} had caught up with epoch {epoch}; it has {found} now")
-        if broker_id in published.stopping:
-            raise InvalidUpdateVersion(f"broker {broker_id} is shutting down")
-    return (published.unchanged,)
+def _checks(store: Store, changes: Sequence[AlterIsr]) -> Sequence[Check]:
+    """Return the checks to make with the writes: of the topics, and of broker epochs if brokers join ISRs.
+
+    Raises NoNode if a topic is gone, and InvalidUpdateVersion if a joining broker has another epoch or shuts down.
+    """
+    checks = [
+        _check_topic(store, *each) for each in dict.fromkeys((each.name.topic, each.topic_id) for each in changes)
+    ]
+    joining = {each for change in changes for each in change.joining.items()}
+    if joining:
+        published = read_broker_epochs(store)
+        checks.append(published.unchanged)
+        for broker_id, epoch in sorted(joining):
+            found = published.epochs.get(broker_id)
+            if found != epoch:
+                raise InvalidUpdateVersion(f"broker {broker_id} had caught up with epoch {epoch}; it has {found} now")
+            if broker_id in published.stopping:
+                raise InvalidUpdateVersion(f"broker {broker_id} is shutting down")
+    return checks
+
+
+def _check_topic(store: Store, name: str, topic_id: UUID) -> Check:
+    """Return the check that the topic's node stays as it is. Raises NoNode if another topic has the name now."""
+    path = f"{TOPICS}/{name}"
+    node = store.get(path)
+    if f'"{encode_id(topic_id)}"'.encode() not in node.data:  # an assignment of many partitions takes long to decode
+        raise NoNode(f"{path} is a newer topic of the name")
+    return Check(path, node.version)
 
 
 def _notify(store: Store, *names: TopicPartition) -> None:

@@ -112,6 +112,8 @@ class AlterIsr(Struct, frozen=True, kw_only=True):
     """An ISR change that a leader writes to its partition's node, if the node has not changed since it was read."""
 
     name: TopicPartition
+    topic_id: UUID
+    """A newer topic of the name may have a node of the same version."""
     leader: int
     leader_epoch: int
     controller_epoch: int

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from enum import Enum
 from typing import NamedTuple
+from uuid import UUID
 
 from sparklog.base.errors import (
     FencedLeaderEpoch,
@@ -50,6 +51,8 @@ from sparklog.replica.messages import NO_BROKER_EPOCH, NO_LEADER, AlterIsr, Alte
 
 ALL_IN_SYNC = -1  # acks: answered when the whole in-sync set has the records
 NO_EPOCH = -1
+NO_TOPIC = UUID(int=0)
+"""Before the first state of the controller."""
 UNKNOWN = -1  # an offset that has not been reported yet
 NEVER = -(1 << 62)  # a time before all others
 
@@ -155,7 +158,7 @@ class Partition:
     __slots__ = (
         "_counted", "_doubtful", "adding", "broker_id", "controller_epoch", "counted_end_offset", "followers",
         "high_watermark", "in_sync_replicas", "is_leader", "leader", "leader_epoch", "leader_epoch_start", "led_since",
-        "log_end_offset", "name", "partition_epoch", "pending", "replicas", "role",
+        "log_end_offset", "name", "partition_epoch", "pending", "replicas", "role", "topic_id",
     )  # fmt: skip
 
     def __init__(self, name: TopicPartition, *, broker_id: int, log_end_offset: int, high_watermark: int) -> None:
@@ -172,6 +175,7 @@ class Partition:
         """Epoch in which this broker became the leader, and has stayed so since; NO_EPOCH: it does not lead."""
         self.controller_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
+        self.topic_id = NO_TOPIC
         self.replicas: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
         self.in_sync_replicas: tuple[int, ...] = ()
@@ -325,7 +329,7 @@ class Partition:
         self._counted = ()
 
     def _take_over(self, state: LeaderAndIsrPartitionState, controller_epoch: int) -> None:
-        self.replicas, self.adding = state.replicas, state.adding
+        self.topic_id, self.replicas, self.adding = state.topic_id, state.replicas, state.adding
         self.controller_epoch = controller_epoch
         self._set_isr(state.isr, state.partition_epoch)
 
@@ -481,6 +485,7 @@ class Partition:
     def _begin_alter(self, isr: tuple[int, ...], joining: dict[int, int]) -> AlterIsr:
         self.pending = AlterIsr(
             name=self.name,
+            topic_id=self.topic_id,
             leader=self.broker_id,
             leader_epoch=self.leader_epoch,
             controller_epoch=self.controller_epoch,

@@ -48,8 +48,9 @@ def store() -> CountingStore:
 
 def joins(name: TopicPartition, *, version: int = 0, epoch: int = 6) -> AlterIsr:
     return AlterIsr(
-        name=name, leader=1, leader_epoch=0, controller_epoch=1, isr=(1, 2), partition_epoch=version, joining={2: epoch}
-    )
+        name=name, topic_id=UUID(int=1), leader=1, leader_epoch=0, controller_epoch=1, isr=(1, 2),
+        partition_epoch=version, joining={2: epoch},
+    )  # fmt: skip
 
 
 def write(store: MemoryStore, changes: Sequence[AlterIsr]) -> list[AlterIsrResult | BaseException]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from uuid import UUID
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from sparklog.base.errors import BadVersion, ConnectionLoss, ControllerMoved, InvalidUpdateVersion
+from sparklog.base.errors import BadVersion, ConnectionLoss, ControllerMoved, InvalidUpdateVersion, NoNode
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.broker_epochs import read_broker_epochs
@@ -19,16 +20,18 @@ from sparklog.cluster.partition_states import (
     STATES_AT_ONCE,
     Leadership,
     alter_isr,
+    alter_isrs,
     fenced_multi,
     note_initialized,
     read_states,
     write_states,
 )
-from sparklog.cluster.store import ensure_path
+from sparklog.cluster.store import Delete, Operation, ensure_path, subtree
 from sparklog.cluster.topics import TopicStore
 from sparklog.replica.messages import AlterIsr, AlterIsrResult
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+TOPIC_ID = UUID(int=1)
 FIRST = Leadership(leader=1, leader_epoch=0, isr=(1, 2, 3), controller_epoch=1)
 
 
@@ -41,7 +44,7 @@ def new_store() -> MemoryStore:
     made = MemoryStore(MemoryTree())
     topics = TopicStore(made, TopicConfig())
     topics.make_paths()
-    topics.add("t", UUID(int=1), [(1, 2, 3)] * 2, {})
+    topics.add("t", TOPIC_ID, [(1, 2, 3)] * 2, {})
     made.create("/controller_epoch", b"1")
     ensure_path(made, "/brokers")
     return made
@@ -55,6 +58,7 @@ def let_count(store: MemoryStore, **epochs: int) -> None:
 def change(isr: tuple[int, ...], *, version: int = 0, leader_epoch: int = 0, **joining: int) -> AlterIsr:
     return AlterIsr(
         name=T0,
+        topic_id=TOPIC_ID,
         leader=1,
         leader_epoch=leader_epoch,
         controller_epoch=1,
@@ -221,3 +225,39 @@ def test_a_former_leader_changes_no_isr(store: MemoryStore) -> None:
     with pytest.raises(BadVersion):
         alter_isr(store, change((1,)))
     assert read_states(store, [T0])[T0].leader == 2
+
+
+def make_again(store: MemoryStore, topic_id: UUID) -> None:
+    """Delete the topic, and make another of its name."""
+    store.multi(map(Delete, (*subtree(store, "/brokers/topics/t"), "/config/topics/t")))
+    TopicStore(store, TopicConfig()).add("t", topic_id, [(1, 2, 3)] * 2, {})
+    write_states(store, {T0: structs.replace(FIRST, isr=(1,))}, 0)
+
+
+def test_a_late_change_does_not_hit_a_newer_topic_of_the_name(store: MemoryStore) -> None:
+    write_states(store, {T0: structs.replace(FIRST, isr=(1,))}, 0)
+    make_again(store, UUID(int=2))
+    for late in ([change((1, 2))], [change((1, 2)), change((1, 2))]):
+        assert [type(each) for each in alter_isrs(store, late)] == [NoNode] * len(late)
+    assert read_states(store, [T0])[T0].isr == (1,)
+    assert store.exists("/isr_change_notification") is False
+
+
+def test_isrs_are_changed_together_while_their_topic_changes(store: MemoryStore) -> None:
+    write_states(store, dict.fromkeys([T0, T1], structs.replace(FIRST, isr=(1,))), 0)
+    topics, transactions = TopicStore(store, TopicConfig()), []
+    write, store.multi = store.multi, None
+
+    def grow_first(operations: Iterable[Operation]) -> None:
+        store.multi = count
+        topics.set_assignment("t", topics.load_assignment("t"))
+        store.multi(operations)
+
+    def count(operations: Iterable[Operation]) -> None:
+        transactions.append(operations)
+        write(operations)
+
+    store.multi = grow_first
+    changes = [structs.replace(change((1, 2)), name=name) for name in (T0, T1)]
+    assert alter_isrs(store, changes) == [AlterIsrResult(isr=(1, 2), partition_epoch=1)] * 2
+    assert len(transactions) < 6

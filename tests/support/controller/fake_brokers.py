@@ -235,6 +235,7 @@ class World:
             self.store,
             AlterIsr(
                 name=name,
+                topic_id=self.topics.load_assignment(name.topic).topic_id,
                 leader=state.leader,
                 leader_epoch=state.leader_epoch,
                 controller_epoch=state.controller_epoch,

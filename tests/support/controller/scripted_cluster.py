@@ -272,6 +272,7 @@ class ScriptedCluster:
                     leader.store,
                     AlterIsr(
                         name=name,
+                        topic_id=state.topic_id,
                         leader=state.leader,
                         leader_epoch=state.leader_epoch,
                         controller_epoch=0,

@@ -20,7 +20,7 @@ from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.partition_states import ISR_CHANGES, Leadership, alter_isr, decode_state, encode_state
 from sparklog.cluster.store import ensure_path
-from sparklog.cluster.topics import state_path
+from sparklog.cluster.topics import TOPICS, encode_assignment, state_path
 from sparklog.log.directory.manager import LogManager
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import (
@@ -72,6 +72,8 @@ class Host:
         self.lives = self.number = 0
         ensure_path(self.store, BROKER_IDS)
         ensure_path(self.store, ISR_CHANGES)
+        ensure_path(self.store, TOPICS)
+        self.store.create(f"{TOPICS}/t", encode_assignment(TOPIC_ID, ()))
         for broker_id in (1, 2, 3):
             self.begin_life(broker_id)
         self.restart()
