@@ -147,6 +147,7 @@ class StateChanges:
 
     async def _become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
         self.check_controller(request)
+        await self._set_former_aside(request.partitions)
         errors: dict[TopicPartition, KafkaError] = {}
         states: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
         for state in request.partitions:
@@ -175,6 +176,31 @@ class StateChanges:
                 ends.append(LogEnd(name=name, leader_epoch=log.latest_epoch, end_offset=log.log_end_offset))
         self._fetchers.follow(followed)
         return LeaderAndIsrResponse(errors=errors, ends=tuple(ends))
+
+    async def _set_former_aside(self, states: Iterable[LeaderAndIsrPartitionState]) -> None:
+        """Set the replicas of deleted topics aside whose names newer topics have now.
+
+        The broker had replicas that the deletion did not know of. Their leader epochs say nothing about the newer
+        topic's, and its logs begin empty.
+        """
+        ids = {state.name.topic: state.topic_id for state in states if self._is_former(state.name, state.topic_id)}
+        if not ids:
+            return
+        names = [replica.partition.name for replica in self._replicas]
+        former = [name for name in names if name.topic in ids and self._is_former(name, ids[name.topic])]
+        logger.warning(
+            "topics were deleted and made again: the folders of %s are renamed to -stray and not served; "
+            "remove them if nobody wants their records", ", ".join(map(str, sorted(former))),
+        )  # fmt: skip
+        await self._fetchers.unfollow(former)
+        for name in former:
+            self._replicas.drop(name)
+        await asyncio.to_thread(self._set_stray, former)
+
+    def _is_former(self, name: TopicPartition, topic_id: UUID) -> bool:
+        """Return whether the replica is one of another topic than that with this id."""
+        replica = self._replicas.find(name)
+        return replica is not None and replica.log.topic_id not in (None, topic_id)
 
     async def stop(self, request: StopReplica) -> StopReplicaResponse:
         """Stop leading or following partitions, and return an error for each failure.
@@ -314,6 +340,11 @@ class StateChanges:
         for name, error in errors.items():
             logger.error("%s could not be deleted: %s", name, error)
         return errors
+
+    def _set_stray(self, names: Collection[TopicPartition]) -> None:
+        self._files.forget(names)
+        for name, error in self._logs.set_stray(names).items():
+            logger.error("%s keeps its folder: %s", name, error)
 
     def _is_here(self, name: TopicPartition) -> bool:
         try:

@@ -141,10 +141,28 @@ def test_a_stopped_replica_keeps_its_log_and_a_deleted_one_does_not() -> None:
     run(test)
 
 
+def test_a_newer_topic_of_the_name_begins_in_its_own_epochs_and_the_former_log_is_kept() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 5, (1,))
+        host.append()
+        response = await host.become(1, 0, (1,), topic_id=UUID(int=8))
+        assert response.errors == {}
+        assert host.replicas.get_leader(NAME).log.log_end_offset == 0
+        assert host.append() == 1
+        [former] = (name for name in host.fs.list("/data") if name.endswith("-stray"))
+        assert host.fs.list(f"/data/{former}")
+        assert [is_leader for is_leader, _ in host.leaderships] == [True, False, True]
+
+    run(test)
+
+
 def test_a_log_of_another_topic_of_that_name_is_not_taken() -> None:
     async def test(host: Host) -> None:
         await host.become(1, 0, (1,))
         host.append()
+        await host.replicas.close()
+        host.logs.close()
+        host.restart()
         response = await host.become(1, 1, (1,), topic_id=UUID(int=8))
         assert isinstance(response.errors[NAME], KafkaStorageError)
         with pytest.raises(KafkaStorageError):
