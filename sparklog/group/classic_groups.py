@@ -342,10 +342,16 @@ class ClassicGroups:
         group.restore(value)
 
     def loaded(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
-        """Start the sessions of a group's members, after the whole log is replayed."""
+        """Start the sessions of a group's members, after the whole log is replayed.
+
+        A group that is not Stable has begun a rebalance since, by the request of a member.
+        """
         for member in group.members.values():
-            self._phases.restart_session(group, member, work)
-        if group.members and group.leader is None:
+            if not member.is_new:  # or its session has begun with its first join
+                self._phases.restart_session(group, member, work)
+        if group.state is not STABLE:
+            return
+        if group.leader is None:
             self._phases.rebalance(group, "it has become a classic group", now_ms, work)
         elif len(group.members) > self._config.group_max_size:
             self._phases.rebalance(group, "it has more than group.max.size members", now_ms, work)
