@@ -130,6 +130,7 @@ class Broker:
             config,
             self.clock,
             on_dir_failure=self._dir_failed,
+            on_log_failure=self._log_failed,
             jitter=self._random.randrange,
             new_id=self._new_id,
             open_files=OpenFileLimits.of_process(),
@@ -279,6 +280,15 @@ class Broker:
 
     def _set_dir_offline(self, path: str, why: str) -> None:
         self.services.replicas.set_dir_offline(path, why)
+        self.services.registration.report_failed_disk()
+
+    def _log_failed(self, name: TopicPartition, why: str) -> None:
+        """Take the partition offline, whose log alone has failed. Called on any thread."""
+        if self._loop and self._services:
+            self._loop.call_soon_threadsafe(self._set_log_offline, name, why)
+
+    def _set_log_offline(self, name: TopicPartition, why: str) -> None:
+        self.services.replicas.set_offline(name, why)
         self.services.registration.report_failed_disk()
 
     def _lost_store(self) -> None:

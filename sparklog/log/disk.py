@@ -7,7 +7,7 @@ must stop, because the state on the disk is no longer known.
 Errors not caused by the disk (too many open files, no memory, a file removed by someone else) only fail the operation.
 So does a full disk, if the log stays unchanged: `FreeSpace.retriable_write` wraps such a write to the log,
 `without_room` a write beside it. A log that cannot be restored to its former state has failed, whatever the error
-(`undoing`).
+(`undoing`). A log that only a restart restores, on a disk that works, goes offline alone (`DiskGuard.stop_alone`).
 """
 
 from __future__ import annotations
@@ -46,13 +46,20 @@ def undoing(what: str) -> Iterator[None]:
 class DiskGuard:
     """A context manager that turns one log's OSErrors into KafkaStorageError. Thread-safe and reentrant."""
 
-    __slots__ = ("_folder", "_on_failure", "offline")
+    __slots__ = ("_folder", "_on_failure", "offline", "on_stop")
 
-    def __init__(self, folder: str, on_failure: Callable[[OSError], None] | None = None) -> None:
+    def __init__(
+        self,
+        folder: str,
+        on_failure: Callable[[OSError], None] | None = None,
+        on_stop: Callable[[str], None] | None = None,
+    ) -> None:
+        """on_failure: called when the disk fails. on_stop: called when the log stops alone, with the reason."""
         self.offline = ""
         """The reason why every operation is refused; empty while the log is online."""
         self._folder = folder
         self._on_failure = on_failure
+        self.on_stop = on_stop
 
     def __enter__(self) -> None:
         if self.offline:
@@ -70,6 +77,11 @@ class DiskGuard:
             return False
         self.offline = reason
         return True
+
+    def stop_alone(self, reason: str) -> None:
+        """Refuse every operation until the broker restarts, and report this log, though its disk works."""
+        if self.go_offline(reason) and self.on_stop:
+            self.on_stop(reason)
 
     def go_online(self) -> None:
         """Allow operations again, after the operation failed for which `go_offline` was called."""

@@ -113,7 +113,7 @@ class FollowerAppends:
                 self._flusher.flush()
                 self._write_checkpoints()
         except KafkaStorageError as error:  # otherwise the leader would count on records that recovery cuts off
-            state.disk.go_offline(f"a gap is not written down, and waits for a restart: {error}")
+            state.disk.stop_alone(f"a gap is not written down, and waits for a restart: {error}")
             raise
 
     def _must_roll_to(self, base_offset: int) -> bool:

@@ -69,7 +69,7 @@ class Log:
         self,
         loaded: LoadState,
         clock: Clock,
-        on_error: Callable[[OSError], None] | None,
+        guard: DiskGuard,
         write_checkpoints: Callable[[], None],
         jitter: Callable[[int], int],
         room: FreeSpace,
@@ -79,7 +79,7 @@ class Log:
         fs, cache = loaded.fs, loaded.cache
         self._fs = fs
         self._cache = cache
-        self._state = state = LogState(loaded, DiskGuard(loaded.folder, on_error), room, changes)
+        self._state = state = LogState(loaded, guard, room, changes)
         self._reader = SegmentsReader(state, fs)
         self._flusher = flusher = Flusher(
             state, fs, clock, loaded.epochs_on_disk, have_names_changed=loaded.has_changed
@@ -123,6 +123,7 @@ class Log:
         compacted_to: int | None = None,
         cache: SegmentCache | None = None,
         on_error: Callable[[OSError], None] | None = None,
+        on_stop: Callable[[str], None] | None = None,
         write_checkpoints: Callable[[], None] = lambda: None,
         jitter: Callable[[int], int] = lambda _: 0,
         room: FreeSpace | None = None,
@@ -132,9 +133,10 @@ class Log:
 
         clean: the last shutdown was clean, so nothing needs recovery. recovery_point, log_start_offset: the
         checkpointed values; log_start_offset None: the log may begin at any offset. compacted_to: see recovery.py.
-        cache: shared with other logs. on_error: called when the disk fails. write_checkpoints: stores this log's
-        recovery point and log start offset. jitter: returns a random number below its argument, for segment.jitter.ms.
-        room: the free-space check of the log's directory. changes: counts changes, together with those of other logs.
+        cache: shared with other logs. on_error: called when the disk fails. on_stop: called with the reason when this
+        log goes offline alone. write_checkpoints: stores this log's recovery point and log start offset. jitter:
+        returns a random number below its argument, for segment.jitter.ms. room: the free-space check of the log's
+        directory. changes: counts changes, together with those of other logs.
 
         Raises OSError, or CorruptRecord if flushed batches cannot be read.
         """
@@ -146,7 +148,8 @@ class Log:
         )  # fmt: skip
         load(loading)
         room, changes = room or FreeSpace(fs, folder), changes or LogChanges()
-        log = cls(loading, clock, on_error, write_checkpoints, jitter, room, changes)
+        guard = DiskGuard(folder, on_error, on_stop)
+        log = cls(loading, clock, guard, write_checkpoints, jitter, room, changes)
         log._writer.open(loading.dropped)
         log.offset_snapshots.tidy()
         if compacted_to is None and not loading.clean:
@@ -217,7 +220,7 @@ class Log:
         """
         return LogMove(
             self._state, self._writer, self._flusher, self._deleted, self.offset_snapshots, self.replacer, self._fs,
-            MoveTarget(folder, DiskGuard(folder, on_error), room),
+            MoveTarget(folder, DiskGuard(folder, on_error, self._state.disk.on_stop), room),
         )  # fmt: skip
 
     def configure(self, config: TopicConfig) -> None:

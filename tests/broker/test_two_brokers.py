@@ -15,6 +15,7 @@ from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 from sparklog.records.batch import Codec, read_header
 from support.brokers.on_one_loop import BrokersOnOneLoop
+from support.logs.replacements import stop_halfway
 from support.patience import PATIENCE_MS
 
 pytestmark = pytest.mark.slow
@@ -151,3 +152,18 @@ async def test_a_default_that_allows_unclean_elections_gives_offline_partitions_
     assert info.leader == NO_LEADER
     await services.topics.alter_broker(ALL_BROKERS, lambda _: {"unclean.leader.election.enable": "true"})
     await two.until_led(T0, 2, isr={2})
+
+
+async def test_the_other_broker_leads_where_one_log_has_stopped_alone(two: BrokersOnOneLoop, batch: Batch) -> None:
+    await two.create("t", [[2, 1], [2, 1]])
+    for value in (b"a", b"b"):
+        await two.produce(2, T0, batch([value]))
+        two.brokers[2].services.replicas.get(T0).log.roll()
+    log = two.brokers[2].services.replicas.get(T0).log
+    stop_halfway(two.disk(2), log, log.replacer.describe()[:2])
+    await two.until_led(T0, 1, isr={1})
+    assert (await two.produce(1, T0, batch([b"c"]))).error is None
+    assert (await two.produce(2, T0._replace(partition=1), batch([b"d"]))).error is None
+    await two.stop(2)
+    await two.start(2)
+    await two.until_led(T0, 1, isr={1, 2})

@@ -14,6 +14,7 @@ from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
 from support.logs.managers import ORDERS, fill, start
+from support.logs.replacements import even, records_in, stop_halfway
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +67,24 @@ class TestFailingDisks:
         assert again.get(on_a).log_end_offset == before
         assert offsets_in(read_all(again.get(on_a))) == list(range(before))
         assert again.get(on_b).log_end_offset == 30
+
+    def test_a_log_that_stops_alone_is_told_of_and_whole_after_a_restart(self, fs: MemoryFs, clock: SimClock) -> None:
+        told: list[TopicPartition] = []
+        manager = start(fs, clock, on_log_failure=lambda name, _: told.append(name))
+        fill(manager, *ORDERS[:3], batches=20)
+        log = manager.get(ORDERS[0])
+        sources = log.replacer.describe()[:3]
+        stop_halfway(fs, log, sources)
+        assert told == [ORDERS[0]]
+        for find in (manager.get, lambda name: manager.create(name, topic_config())):
+            with pytest.raises(KafkaStorageError, match="halfway"):
+                find(ORDERS[0])
+        fill(manager, *ORDERS[1:3])
+        manager.tasks.checkpoint_recovery_points()
+        manager.close()
+        end = sources[-1].next_offset
+        survivors = [offset for base in range(0, end, 3) if even(base) for offset in range(base, base + 3)]
+        assert records_in(read_all(start(fs, clock).get(ORDERS[0]))) == [*survivors, *range(end, 60)]
 
     def test_a_partition_that_may_lie_in_a_failed_directory_is_not_deleted(self, fs: MemoryFs, clock: SimClock) -> None:
         told: list[str] = []

@@ -29,6 +29,7 @@ from support.logs.replacements import (
     records_in,
     replace,
     stage,
+    stop_halfway,
     written,
 )
 from support.patience import PATIENCE_S
@@ -255,17 +256,7 @@ class TestDiskFailures:
         failures: list[OSError] = []
         log = written(fs, on_error=failures.append)
         sources = log.replacer.describe()[:3]
-        rename = fs.rename
-
-        def run_out_of_descriptors(source: str, target: str) -> None:
-            if target.endswith(".log"):
-                raise OSError(errno.EMFILE, "too many open files")
-            rename(source, target)
-
-        fs.rename = run_out_of_descriptors  # type: ignore[method-assign]
-        with pytest.raises(KafkaStorageError):
-            replace(fs, log, sources, cleaned(content_of(fs, sources)))
-        fs.rename = rename  # type: ignore[method-assign]
+        stop_halfway(fs, log, sources)
         with pytest.raises(KafkaStorageError, match="halfway"):
             log.append(batch(1), leader_epoch=3)
         assert not failures

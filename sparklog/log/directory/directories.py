@@ -37,9 +37,12 @@ class LogDirectories:
         dirs: Iterable[str],
         on_dir_failure: Callable[[str, OSError], None] | None,
         min_free_bytes: int = 0,
+        *,
+        on_log_failure: Callable[[TopicPartition, str], None] | None = None,
     ) -> None:
         self._fs = fs
         self._on_dir_failure = on_dir_failure
+        self._on_log_failure = on_log_failure
         paths = (path.rstrip("/") or "/" for path in dirs)
         self._dirs = {path: LogDirectory(fs, path, min_free_bytes) for path in paths}
         self._logs: dict[TopicPartition, Log] = {}
@@ -105,8 +108,9 @@ class LogDirectories:
     def set_aside(self, name: TopicPartition, homes: Iterable[LogDirectory], why: str) -> None:
         """Take a partition offline because of `why`, and leave its files in the directories `homes` untouched."""
         logger.error("%s is offline: %s", name, why)
+        log = self._logs.get(name)
         for directory in homes:
-            directory.set_aside(name)
+            directory.set_aside(name, log)
         with self.lock:
             self._logs.pop(name, None)
             self._offline[name] = why
@@ -277,6 +281,14 @@ class LogDirectories:
                 raise
             if reraise:
                 raise KafkaStorageError(f"{directory.path}: {error}") from error
+
+    def stop_log(self, name: TopicPartition, why: str) -> None:
+        """Take a partition offline whose log has stopped alone, and report it."""
+        if (log := self._logs.get(name)) is None:
+            return
+        self.set_aside(name, [self.directory_of(log)], why)
+        if self._on_log_failure:
+            self._on_log_failure(name, why)
 
     def fail(self, directory: LogDirectory, error: OSError) -> None:
         """Take a directory and its partitions offline after a disk failure; report the first failure only."""

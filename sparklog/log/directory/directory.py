@@ -150,9 +150,16 @@ class LogDirectory:
         is_known = self._known_cleaned is not None and name in self._known_recovery_points
         return (self._known_cleaned or {}).get(name, 0) if is_known else None
 
-    def set_aside(self, name: TopicPartition) -> None:
-        """Keep the checkpointed values of a partition whose log cannot be used."""
-        self._damaged.add(name)
+    def set_aside(self, name: TopicPartition, log: Log | None = None) -> None:
+        """Keep the values for the checkpoints of a partition whose log cannot be used.
+
+        log: as it was until now; None: keep the values of the last start.
+        """
+        with self._writing:
+            if log:
+                self._known_recovery_points[name] = log.recovery_point
+                self._known_log_starts[name] = log.promised_start_offset
+            self._damaged.add(name)
 
     def is_damaged(self, name: TopicPartition) -> bool:
         """Return whether the partition has been set aside."""

@@ -61,16 +61,20 @@ class LogManager:
         clock: Clock,
         *,
         on_dir_failure: Callable[[str, OSError], None] | None = None,
+        on_log_failure: Callable[[TopicPartition, str], None] | None = None,
         jitter: Callable[[int], int] = random.randrange,
         new_id: Callable[[], UUID] = uuid4,
         open_files: OpenFileLimits = NO_LIMIT,
     ) -> None:
-        """on_dir_failure: called with a failed directory. jitter: returns a random number below its argument. new_id:
-        makes the id of a directory without one. open_files: limits the number of open logs."""
+        """on_dir_failure: called with a failed directory. on_log_failure: called with a partition whose log alone goes
+        offline, and the reason. jitter: returns a random number below its argument. new_id: makes the id of a directory
+        without one. open_files: limits the number of open logs."""
         self._fs = fs
         self._config = config
         self._clock = clock
-        self._directories = directories = LogDirectories(fs, dirs, on_dir_failure, config.log_dir_min_free_bytes)
+        self._directories = directories = LogDirectories(
+            fs, dirs, on_dir_failure, config.log_dir_min_free_bytes, on_log_failure=on_log_failure
+        )
         self.tasks = BackgroundTasks(directories, config)
         self.moves = ReplicaMoves(fs, directories, clock, new_id)
         self._jitter = jitter
@@ -261,6 +265,7 @@ class LogManager:
             compacted_to=compacted_to,
             cache=self._cache,
             on_error=partial(self._directories.fail, directory),
+            on_stop=partial(self._directories.stop_log, name),
             write_checkpoints=partial(self._directories.write_promises_of, name),
             jitter=self._jitter,
             room=directory.room,

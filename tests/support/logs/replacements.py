@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 
+import pytest
 from crc32c import crc32c
 
+from sparklog.base.errors import KafkaStorageError
 from sparklog.base.fs import Fs
 from sparklog.log.description import SegmentDescription
 from sparklog.log.log import Log
@@ -73,6 +76,23 @@ def replace(
     stage(fs, log, sources[0].base_offset, data)
     limit = log.log_end_offset if high_watermark is None else high_watermark
     return log.replacer.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=limit)
+
+
+def stop_halfway(fs: Fs, log: Log, sources: Sequence[SegmentDescription]) -> None:
+    """Let a replacement of `sources` run out of file descriptors where the log must not be used before a restart."""
+    rename = fs.rename
+
+    def run_out_of_descriptors(source: str, target: str) -> None:
+        if target.endswith(".log"):
+            raise OSError(errno.EMFILE, "too many open files")
+        rename(source, target)
+
+    fs.rename = run_out_of_descriptors  # type: ignore[method-assign]
+    try:
+        with pytest.raises(KafkaStorageError):
+            replace(fs, log, sources, cleaned(content_of(fs, sources, log.folder)))
+    finally:
+        fs.rename = rename  # type: ignore[method-assign]
 
 
 def clean(fs: Fs, log: Log, first: int, count: int, keep: Keep = even) -> SegmentDescription:
