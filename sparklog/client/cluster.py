@@ -292,7 +292,12 @@ class Cluster:
             request = admin_pb2.DescribeTopicsRequest(names=[name], allow_auto_topic_creation=self._create_topics)
             answer = await self.ask_admin("DescribeTopics", request, timeout_ms, per_broker_ms=LEARNING_TIMEOUT_MS)
             [description] = answer.topics
-            if error := read_error(description):
+            error = read_error(description)
+            if isinstance(error, UnknownTopicOrPartition):  # another broker may know it
+                self.doubt()
+                if self._brokers_outdated:
+                    await self._learn_brokers(timeout_ms)
+            if error:
                 raise error
             return description
 

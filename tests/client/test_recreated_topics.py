@@ -110,6 +110,23 @@ def test_a_group_begins_the_new_topic_at_its_beginning(broker: RunningBroker) ->
 
 
 @pytest.mark.usefixtures("topic")
+def test_a_group_goes_on_where_it_has_committed_in_the_new_topic(broker: RunningBroker) -> None:
+    with (
+        consumer(broker, group_id="going on") as reader,
+        consumer(broker, group_id="going on") as other,
+    ):
+        reader.assign([T0])
+        read(reader, 5)
+        reader.pause(T0)
+        make_again(broker, second := [f"second {number}" for number in range(9)])
+        other.assign([T0])
+        read(other, 9)
+        other.commit({T0: 7})
+        reader.resume(T0)
+        assert read(reader, 2) == second[7:]
+
+
+@pytest.mark.usefixtures("topic")
 def test_offsets_that_a_user_names_are_of_the_topic_that_was_read(broker: RunningBroker) -> None:
     with consumer(broker, group_id="named") as reader:
         reader.assign([T0])

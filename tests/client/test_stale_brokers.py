@@ -12,7 +12,13 @@ from uuid import UUID
 import pytest
 
 from sparklog.base.clock import SystemClock
-from sparklog.base.errors import NotCoordinator, NotEnoughReplicas, OffsetOutOfRange
+from sparklog.base.errors import (
+    InconsistentTopicId,
+    NotCoordinator,
+    NotEnoughReplicas,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.client.aio import AsyncConsumer, AsyncProducer
 from sparklog.client.cluster import Cluster
@@ -35,6 +41,7 @@ class Opinionated(ScriptedBroker, groups_pb2_grpc.GroupsServicer):
     def __init__(self, leader: int, epoch: int) -> None:
         super().__init__(partitions=1)
         self.leader, self.epoch, self.topic_id = leader, epoch, str(TOPIC)
+        self.coordinator = leader
         self.all: list[Opinionated] = []
         self.is_hung = False
 
@@ -46,12 +53,15 @@ class Opinionated(ScriptedBroker, groups_pb2_grpc.GroupsServicer):
         described = {"leader": self.leader, "leader_epoch": self.epoch}
         parts = [admin_pb2.PartitionDescription(partition=number, **described) for number in range(self.partitions)]
         topic = admin_pb2.TopicDescription(name="t", partitions=parts, topic_id=self.topic_id)
+        if not self.partitions:
+            topic.error.code = UnknownTopicOrPartition.code
         return admin_pb2.DescribeTopicsResponse(topics=[topic])
 
     async def FindCoordinator(self, request: Any, context: Any) -> Any:  # noqa: N802
         if self.is_hung:
             await asyncio.sleep(3_600)
-        found = groups_pb2.Coordinator(group_id="g", broker_id=self.leader, grpc_address=self.all[self.leader].address)
+        address = self.all[self.coordinator].address
+        found = groups_pb2.Coordinator(group_id="g", broker_id=self.coordinator, grpc_address=address)
         return groups_pb2.FindCoordinatorResponse(coordinators=[found])
 
     async def Heartbeat(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -67,12 +77,17 @@ class Opinionated(ScriptedBroker, groups_pb2_grpc.GroupsServicer):
     async def Fetch(self, request: Any, context: Any) -> Any:  # noqa: N802
         [asked] = request.partitions
         part = log_pb2.PartitionFetched(topic="t", partition=0, high_watermark=11, next_offset=asked.fetch_offset)
-        if self.epoch < 5:
+        if asked.topic_id != self.topic_id:
+            part.error.code = InconsistentTopicId.code
+        elif self.epoch < 5:
             error = OffsetOutOfRange("offset 10 is not in t-0, with offsets 0 to 7")
             part.error.code, part.error.message = error.code, str(error)
         elif asked.fetch_offset == 10:
             part.batches, part.next_offset = bytes(write_records([Record(offset=10, value=b"next")])), 11
         return log_pb2.FetchResponse(partitions=[part])
+
+    async def ListOffsets(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return log_pb2.ListOffsetsResponse(partitions=[log_pb2.PartitionOffset(topic="t", partition=0, offset=7)])
 
 
 @pytest.fixture
@@ -147,6 +162,26 @@ async def test_a_leader_of_an_older_epoch_than_that_of_a_commit_is_not_read_from
             while not (records := await consumer.poll(100)):
                 assert consumer.known_position(PARTITION) in (None, 10)
                 cut_off.leader, cut_off.epoch = leader.leader, leader.epoch  # it hears of it
+    assert [record.value for record in records] == [b"next"]
+
+
+@pytest.mark.parametrize("knows_earlier", [True, False], ids=["the topic before it", "no such topic"])
+@pytest.mark.parametrize("group_id", ["g", None])
+async def test_a_broker_that_has_not_heard_of_a_new_topic_takes_nobodys_position(
+    brokers: list[Opinionated], *, knows_earlier: bool, group_id: str | None
+) -> None:
+    cut_off, _ = brokers
+    cut_off.topic_id, cut_off.coordinator = str(ANOTHER), NEW
+    cut_off.partitions = int(knows_earlier)
+    async with AsyncConsumer(
+        bootstrap_servers=cut_off.address, group_id=group_id, auto_offset_reset="earliest", retry_backoff_ms=1
+    ) as consumer:
+        consumer.assign([PARTITION])
+        if group_id is None:
+            consumer._assignment.state(PARTITION).begin_at(10, 5, str(TOPIC))
+        async with asyncio.timeout(PATIENCE_S):
+            while not (records := await consumer.poll(100)):
+                assert consumer.known_position(PARTITION) in (None, 10)
     assert [record.value for record in records] == [b"next"]
 
 

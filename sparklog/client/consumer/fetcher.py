@@ -13,6 +13,9 @@ the long poll of others gets a request of its own. So at most `prefetch_max_byte
     diverging log          an unclean election has lost records that were read (KIP-320): the position goes back to
                            where the leader's log diverges from them; with auto_offset_reset "none" `poll` raises
                            LogTruncation until a `seek`. Queued records are dropped
+    InconsistentTopicId    fetched again after a lookup, as the last one may have asked a broker that is behind. If that
+                           finds another topic too, the position is looked up in it: the group's committed offset, or
+                           as auto_offset_reset says; "none": `poll` raises
     deleted topic          `poll` raises, unless a group has assigned the partition: the group revokes it
     other retriable error  fetched again after a pause and a lookup of the leader: `poll` only waits while a broker is
                            away
@@ -367,18 +370,25 @@ class Fetcher:
             state.block(error)
 
     def _is_made_again(self, state: TopicPartitionState, error: KafkaError) -> bool:
-        """Return whether the topic has been recreated. With the lock held."""
+        """Return whether the topic has been recreated. With the lock held.
+
+        Two lookups in a row must say so: the first may have asked a broker that is behind, and knows an earlier topic.
+        """
         known = self._cluster.known_topic_id(state.partition.topic)
-        return isinstance(error, InconsistentTopicId) and known not in ("", state.topic_id)
+        is_other = isinstance(error, InconsistentTopicId) and known not in ("", state.topic_id)
+        return is_other and state.doubt_topic(known)
 
     def _begin_anew(self, state: TopicPartitionState) -> None:
-        """Begin in the recreated topic as auto_offset_reset says. With the lock held."""
+        """Begin in the recreated topic at the group's committed offset, or as auto_offset_reset says.
+
+        With the lock held.
+        """
         text = f"{state.partition}: the topic was deleted, and another topic of its name is there"
         if self._config.auto_offset_reset == "none":
             state.block(OffsetOutOfRange(f"{text}; seek to continue"))
         else:
-            logger.warning("%s; continuing at its %s offset", text, self._config.auto_offset_reset)
-            state.look_up(None)
+            logger.warning("%s; looking up a position in it", text)
+            state.look_up(COMMITTED)
             state.retry_at_once()
 
 

@@ -62,6 +62,7 @@ class TopicPartitionState:
     __slots__ = (
         "begin_epoch",
         "chunks",
+        "doubted_by",
         "error",
         "failures",
         "fetch_from",
@@ -87,6 +88,8 @@ class TopicPartitionState:
         self.reset = reset
         self.paused = False
         self.topic_id = ""
+        self.doubted_by = ""
+        """Id of another topic that the name had at the last refused fetch; empty: fetches have not been refused."""
         self.high_watermark = -1
         self.read_replica = -1
         """Replica that the leader has named for reading, until `read_replica_until_ms`; -1: the leader."""
@@ -109,7 +112,7 @@ class TopicPartitionState:
     def begin_at(self, offset: int, leader_epoch: int = -1, topic_id: str = "") -> None:
         """Set the position to `offset` of the topic with that id; empty: of any topic with the name."""
         self.move_to(offset, leader_epoch)
-        self.topic_id = topic_id
+        self.topic_id, self.doubted_by = topic_id, ""
 
     def move_to(self, offset: int, leader_epoch: int = -1) -> None:
         """Set the position to `offset` of the same topic."""
@@ -128,12 +131,18 @@ class TopicPartitionState:
     def note_answer(self, high_watermark: int) -> None:
         """Note that a fetch succeeded, and reset the count of failures."""
         self.failures = 0
+        self.doubted_by = ""
         self.high_watermark = high_watermark
 
     def note_failure(self) -> int:
         """Note that a request failed; return how many have failed in a row."""
         self.failures += 1
         return self.failures
+
+    def doubt_topic(self, other_id: str) -> bool:
+        """Note that a fetch was refused, as the name is that of another topic; return whether the last one was, too."""
+        before, self.doubted_by = self.doubted_by, other_id
+        return before == other_id
 
     def wait_until(self, retry_at_ms: int) -> None:
         """Begin no request before `retry_at_ms` (monotonic ms)."""
