@@ -113,7 +113,7 @@ def test_what_failed_is_told_so_that_it_can_be_seen_again(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("kinds", "chosen"),
     [
-        ([FaultKind.KILL, FaultKind.ISOLATE], {"members": 3}),
+        ([FaultKind.KILL, FaultKind.ISOLATE], {"members": 3, "offsets_min_insync_replicas": 2}),
         ([FaultKind.POWER, FaultKind.KILL, FaultKind.ISOLATE, FaultKind.EXPIRE], {"flushes": True, "members": 2}),
         ([FaultKind.KILL, FaultKind.ISOLATE, FaultKind.EXPIRE], {"is_unclean": True, "min_insync_replicas": 1}),
         ([FaultKind.PAUSE, FaultKind.ISOLATE], {"trims": True, "retention_bytes": 3_000}),

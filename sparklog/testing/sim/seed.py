@@ -37,6 +37,8 @@ class Scenario:
     brokers: int = 3
     partitions: int = 2
     min_insync_replicas: int = 1
+    offsets_min_insync_replicas: int = 1
+    """min.insync.replicas of topics without a value of their own, such as the offsets topic."""
     lasts_s: float = 12.0
     producers: int = 3
     administers: bool = True
@@ -97,6 +99,7 @@ class Scenario:
         return {
             "replica.fetch.max.bytes": str(self.fetch_bytes),
             "offsets.commit.timeout.ms": str(self.commit_timeout_ms),
+            "min.insync.replicas": str(self.offsets_min_insync_replicas),
             **({"log.flush.interval.messages": "1"} if self.flushes else {}),
             **(users.SETTINGS if self.users else {}),
             **(members.SETTINGS if self.members or self.guests or self.transacts else {}),
@@ -211,6 +214,8 @@ def scenario_of(
         scenario = dataclasses.replace(scenario, is_unclean=False, administers=False, moves=False, plan=plan)
     elif not kinds and random.Random(f"{seed}/stops").random() < 0.5:
         scenario = dataclasses.replace(scenario, plan=tuple(map(_with_a_stop, scenario.plan)))
+    if not kinds and scenario.brokers > 2 and random.Random(f"{seed}/offsets_isr").random() < 0.5:
+        scenario = dataclasses.replace(scenario, offsets_min_insync_replicas=2)
     return scenario
 
 
