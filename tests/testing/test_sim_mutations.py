@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from sparklog.broker.verification import FirstBatch, TransactionVerifier
 from sparklog.client.cluster import Cluster
 from sparklog.client.producer import accumulator
 from sparklog.cluster import partition_states, restored_topics
-from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
+from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.restored_topics import RestoreOutcome
 from sparklog.cluster.store import ANY_VERSION, Store
 from sparklog.cluster.topics import TopicAssignment, TopicStore
@@ -28,7 +28,6 @@ from sparklog.controller import broker_changes
 from sparklog.controller.broker_changes import BrokerChangeHandlers
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.partition_state_machine import PartitionStateMachine
-from sparklog.controller.reassignment import Reassignments
 from sparklog.controller.store_changes import StoreChangeHandlers
 from sparklog.coordinator.partition_log import PartitionLog
 from sparklog.coordinator.transaction_messages import TransactionMarker, TransactionProtocol
@@ -56,9 +55,8 @@ from sparklog.log.segment.segments import Segments
 from sparklog.records.key_map import KeyMap
 from sparklog.records.rewriting import Rewriter
 from sparklog.replica.manager import Replica
-from sparklog.replica.messages import NO_BROKER_EPOCH, AlterIsr, AlterIsrResult
+from sparklog.replica.messages import AlterIsr, AlterIsrResult
 from sparklog.replica.partition import Partition
-from sparklog.replica.state_changes import StateChanges
 from sparklog.runtime.state_machine import Decision
 from sparklog.testing.sim.faults import Fault, FaultKind
 from sparklog.testing.sim.run import run
@@ -317,17 +315,6 @@ def whoever_is_registered_is_who_he_was(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(BrokerChangeHandlers, "look", look)
 
 
-def whoever_has_not_registered_is_who_he_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that starts does what the controller asks of its former life."""
-    check_broker_epoch = StateChanges.check_broker_epoch
-
-    def check(self: StateChanges, epoch: int) -> None:
-        if self._broker_epoch() != NO_BROKER_EPOCH:
-            check_broker_epoch(self, epoch)
-
-    monkeypatch.setattr(StateChanges, "check_broker_epoch", check)
-
-
 def whoever_is_registered_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """A controlled shutdown asks nobody for a sign of life: as in Apache Kafka."""
     monkeypatch.setattr(ControllerContext, "have_answered", lambda self, _: set(self.brokers))
@@ -344,25 +331,6 @@ def moves_wait_for_notices(monkeypatch: pytest.MonkeyPatch) -> None:
             await operation.isr_changed(self._dependencies.context.reassigning)
 
     monkeypatch.setattr(StoreChangeHandlers, "isr_changed", changed)
-
-
-def new_replicas_are_told_before_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A move that replaces another names its new replicas while it drops those of the other."""
-    drop_added = Reassignments._drop_added
-
-    async def drop(self: Reassignments, name: TopicPartition, brokers: Collection[int]) -> None:
-        self._context.set_assignment(name, planned[name])
-        await drop_added(self, name, brokers)
-
-    planned: dict[TopicPartition, ReplicaAssignment] = {}
-    begin = Reassignments._begin
-
-    async def begin_planned(self: Reassignments, name: TopicPartition, assignment: ReplicaAssignment) -> None:
-        planned[name] = assignment
-        await begin(self, name, assignment)
-
-    monkeypatch.setattr(Reassignments, "_begin", begin_planned)
-    monkeypatch.setattr(Reassignments, "_drop_added", drop)
 
 
 def commits_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -751,10 +719,8 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (records_are_committed_at_once, of_kinds(FaultKind.KILL, FaultKind.PAUSE), 0),
         (a_shrunk_isr_counts_before_it_is_written, of_kinds(FaultKind.CUT_STORE, FaultKind.ISOLATE), 27),
         (whoever_is_registered_is_who_he_was, of_kinds(FaultKind.POWER), 11),
-        (whoever_has_not_registered_is_who_he_was, scenario_of, 87020),
         (whoever_is_registered_is_alive, of_kinds(FaultKind.POWER_AND_STOP), 0),
         (moves_wait_for_notices, scenario_of, 84955),
-        (new_replicas_are_told_before_the_store, scenario_of, 84885),
         (commits_count_at_once, with_members(FaultKind.KILL, FaultKind.ISOLATE), 5),
         (whoever_is_online_is_elected, of_kinds(FaultKind.KILL, FaultKind.ISOLATE), 2),
         (positions_are_of_whichever_topic_has_the_name, with_users(FaultKind.KILL, FaultKind.PAUSE), 89),
@@ -764,7 +730,11 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (a_store_is_believed_whatever_it_has_lost, one_broker(FaultKind.LOST_STORE), 0),
         (indexes_are_believed, indexes_that_are_damaged, 3),
         (a_lost_file_of_records_is_not_missed, of_kinds(FaultKind.BAD_LOG), 22),
-        (a_gap_that_begins_below_the_recovery_point_is_compactions, scenario_of, 73627),
+        (
+            a_gap_that_begins_below_the_recovery_point_is_compactions,
+            of_kinds(FaultKind.BAD_LOG, FaultKind.RESTART),
+            34,
+        ),
         (commits_belong_to_whichever_topic_has_the_name, with_administrators(FaultKind.KILL), 6),
         (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
         (any_number_of_numbered_batches_is_sent_at_once, with_slow_followers(FaultKind.KILL, FaultKind.SLOW), 192),
