@@ -17,7 +17,7 @@ from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from sparklog.base.errors import BadVersion, NoNode, StoreError
-from sparklog.cluster.store import Store, encode_json, ensure_path
+from sparklog.cluster.store import Create, Operation, Set, Store, encode_json, ensure_path
 
 USERS, CLIENTS, IPS = "/config/users", "/config/clients", "/config/ips"
 CLIENT_METRICS = "/config/client-metrics"
@@ -50,8 +50,8 @@ def read_config(store: Store, path: str) -> Config:
         return {}
 
 
-def change_config(store: Store, path: str, change: Callable[[Config], Mapping[str, str]]) -> Config:
-    """Change the configuration of a node by compare and set, and return the new one.
+def change_config(store: Store, path: str, change: Callable[[Config], Mapping[str, str]], *also: Operation) -> Config:
+    """Change the configuration of a node by compare and set, and return the new one. also: writes to do with it
 
     Raises NoNode, or StoreError if other writers change it ATTEMPTS times meanwhile.
     """
@@ -59,7 +59,7 @@ def change_config(store: Store, path: str, change: Callable[[Config], Mapping[st
         node = store.get(path)
         changed = dict(change(decode_config(path, node.data)))
         with suppress(BadVersion):
-            store.set(path, encode_config(changed), node.version)
+            store.multi((Set(path, encode_config(changed), node.version), *also))
             return changed
     raise StoreError(f"{path} was changed by others {ATTEMPTS} times")
 
@@ -67,19 +67,21 @@ def change_config(store: Store, path: str, change: Callable[[Config], Mapping[st
 def put_config(store: Store, entity_path: str, change: Callable[[Config], Mapping[str, str]]) -> Config:
     """Create or change the configuration of a node, notify the controller, and return the new configuration.
 
-    entity_path: as in `notify`. Raises StoreError as `change_config` does.
+    entity_path: as in `notice_of`. Raises StoreError as `change_config` does.
     """
     path = _ROOT + entity_path
     ensure_path(store, path)
-    changed = change_config(store, path, change)
-    notify(store, entity_path)
-    return changed
+    return change_config(store, path, change, notice_of(entity_path))
 
 
-def notify(store: Store, entity_path: str) -> None:
-    """Notify the controller of a changed configuration. entity_path: its path without /config/"""
+def notice_of(entity_path: str) -> Operation:
+    """Return the write that notifies the controller of a changed configuration, to be done with the change.
+
+    Written later, it would be lost with its broker, and another attempt may find nothing to change. entity_path: the
+    configuration's path without /config/
+    """
     data = encode_json({"version": 2, "entity_path": entity_path})
-    store.create(f"{CONFIG_CHANGES}/config_change_", data, sequential=True)
+    return Create(f"{CONFIG_CHANGES}/config_change_", data, sequential=True)
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:

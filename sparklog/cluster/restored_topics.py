@@ -16,7 +16,7 @@ broker gets its leader at once. A partition with a leader is not changed any mor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from uuid import UUID
@@ -25,11 +25,12 @@ from msgspec import structs
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.config_nodes import ATTEMPTS
+from sparklog.cluster.config_nodes import ATTEMPTS, decode_config, encode_config, notice_of
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership, encode_state, read_states
-from sparklog.cluster.store import Create, Operation, Set, Store, encode_json
+from sparklog.cluster.store import Create, Operation, Set, Store, encode_json, find_node
 from sparklog.cluster.topics import (
+    CONFIGS,
     NO_LEADER,
     TOPICS,
     TopicStore,
@@ -128,12 +129,12 @@ def _merge(
         if state is not None and epoch > state.leader_epoch:
             raised = structs.replace(state, leader_epoch=epoch)
             writes.append(Set(state_path(name, number), encode_state(raised), state.version))
-    overrides = _newer_overrides(topics, name, copy, before, json.loads(unsure.data).get("store_id") == store_id)
-    if not writes and overrides is None:
+    known = structs.replace(before, partitions=merged)
+    if json.loads(unsure.data).get("store_id") == store_id and (newer := _newer_config(store, name, copy, before)):
+        writes += newer
+        known = structs.replace(known, overrides=copy.overrides, seen_change=copy.seen_change)
+    if not writes:
         return RestoreOutcome.NOTHING
-    known = structs.replace(before, partitions=merged, overrides=before.overrides if overrides is None else overrides)
-    if overrides is not None:
-        known = structs.replace(known, seen_change=copy.seen_change)
     store.multi(
         (
             Set(f"{TOPICS}/{name}", encode_assignment(assignment.topic_id, partitions, len(partitions)), node.version),
@@ -141,8 +142,6 @@ def _merge(
             *writes,
         )
     )
-    if overrides is not None:
-        topics.change_overrides(name, lambda _: overrides)
     return RestoreOutcome.MERGED
 
 
@@ -169,13 +168,15 @@ def _without_leader(epoch: int) -> Leadership:
     return Leadership(leader=NO_LEADER, leader_epoch=epoch, isr=(), controller_epoch=0)
 
 
-def _newer_overrides(
-    topics: TopicStore, name: str, copy: TopicCopy, before: TopicCopy, is_comparable: bool
-) -> Mapping[str, str] | None:
-    """Return the copy's configuration if it is newer, and the restored one has not been changed meanwhile."""
-    if not is_comparable or copy.overrides == before.overrides or copy.seen_change <= before.seen_change:
-        return None
-    return copy.overrides if topics.load_overrides(name) == before.overrides else None
+def _newer_config(store: Store, name: str, copy: TopicCopy, before: TopicCopy) -> Sequence[Operation]:
+    """Return the writes of the copy's configuration if it is newer, and the restored one has not been changed since."""
+    if copy.overrides == before.overrides or copy.seen_change <= before.seen_change:
+        return ()
+    path = f"{CONFIGS}/{name}"
+    node = find_node(store, path)
+    if node is None or decode_config(path, node.data) != before.overrides:
+        return ()
+    return Set(path, encode_config(copy.overrides), node.version), notice_of(f"topics/{name}")
 
 
 def _encode(copy: TopicCopy, store_id: str) -> bytes:

@@ -40,12 +40,23 @@ from sparklog.cluster.config_nodes import (
     change_config,
     decode_config,
     encode_config,
-    notify,
+    notice_of,
     put_config,
     read_config,
 )
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
-from sparklog.cluster.store import Check, Create, Operation, Set, Store, Watch, encode_json, ensure_path, ensure_paths
+from sparklog.cluster.store import (
+    Check,
+    Create,
+    Operation,
+    Set,
+    Store,
+    Watch,
+    encode_json,
+    ensure_path,
+    ensure_paths,
+    find_node,
+)
 from sparklog.log.directory.topic_configs import UNLIMITED, config_of
 
 TOPICS = "/brokers/topics"
@@ -117,8 +128,7 @@ class TopicStore:
     def restore_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
         """Write the configuration of a topic whose own configuration was lost."""
         with suppress(NodeExists):  # another broker has written it
-            self._store.create(f"{CONFIGS}/{name}", encode_config(overrides))
-            notify(self._store, f"topics/{name}")
+            self._store.multi((Create(f"{CONFIGS}/{name}", encode_config(overrides)), notice_of(f"topics/{name}")))
 
     def load_config(self, name: str) -> TopicConfig:
         """Return the topic's effective configuration."""
@@ -240,9 +250,7 @@ class TopicStore:
 
         Raises NoNode, or StoreError if other writers change it ATTEMPTS times meanwhile.
         """
-        changed = change_config(self._store, f"{CONFIGS}/{name}", change)
-        notify(self._store, f"topics/{name}")
-        return changed
+        return change_config(self._store, f"{CONFIGS}/{name}", change, notice_of(f"topics/{name}"))
 
     def load_broker_overrides(self) -> dict[int, dict[str, str]]:
         """Return the keys that were changed at run time, by broker id; under ALL_BROKERS those for all brokers."""
@@ -257,7 +265,8 @@ class TopicStore:
 
         replaces: replace keys that the store has
         """
-        if replaces or not self._store.exists(f"{BROKER_CONFIGS}/{node}"):
+        known = find_node(self._store, f"{BROKER_CONFIGS}/{node}")
+        if replaces or known is None or not known.data:  # a broker died before it wrote the data
             put_config(self._store, f"brokers/{node}", lambda _: overrides)
 
     def change_broker_overrides(self, broker_id: int, change: ChangeOverrides) -> dict[str, str]:

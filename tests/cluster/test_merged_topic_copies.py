@@ -10,11 +10,13 @@ import pytest
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.config_nodes import CONFIG_CHANGES
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.partition_states import Leadership, encode_state, read_states
 from sparklog.cluster.restored_topics import RestoreOutcome, restore_topic
 from sparklog.cluster.topics import TopicStore, state_path
 from sparklog.log.directory.topic_configs import AssignmentCopy, TopicCopy
+from support.store_engines import dying_after_each_write
 
 ID = UUID(int=7)
 STORE = "lost"
@@ -23,9 +25,9 @@ STORE = "lost"
 class Restoring:
     """The changes of brokers to an empty store."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: MemoryStore | None = None) -> None:
         self.tree = MemoryTree()
-        self.store = MemoryStore(self.tree)
+        self.store = store or MemoryStore(self.tree)
         self.topics = TopicStore(self.store, TopicConfig())
         self.topics.make_paths()
 
@@ -125,6 +127,21 @@ def test_the_newest_configuration_stays_unless_it_was_changed_since(
     newer = copy_of((1, 2), configs={"retention.ms": "new"}, seen_change=seen_change)
     restoring.restore(2, newer, store_id=store_id)
     assert restoring.topics.load_overrides("t") == {"retention.ms": expected}
+
+
+def test_the_newest_configuration_stays_though_the_broker_dies_while_it_merges_it() -> None:
+    newer = copy_of((1, 2), configs={"retention.ms": "new"}, seen_change=9)
+    deaths = 0
+    for store in dying_after_each_write(
+        lambda store: Restoring(store).restore(1, copy_of((1, 2), configs={"retention.ms": "old"}, seen_change=5)),
+        lambda store: Restoring(store).restore(2, newer),
+    ):
+        deaths += 1
+        restoring = Restoring(store)
+        restoring.restore(2, newer)
+        assert restoring.topics.load_overrides("t") == {"retention.ms": "new"}
+        assert store.children(CONFIG_CHANGES)
+    assert deaths
 
 
 def test_another_topic_of_the_name_stays_as_it_is(restoring: Restoring) -> None:

@@ -13,6 +13,7 @@ from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.topics import ALL_BROKERS, TopicStore, decode_config_change, without_leader
+from support.store_engines import dying_after_each_write
 
 ORDERS_ID = decode_id("zKEvD5ApShu5dhO_LAFBxA")
 LED = PartitionInfo(leader=1, leader_epoch=0, replicas=(1, 2), in_sync_replicas=(1,))
@@ -141,3 +142,41 @@ def test_a_change_is_derived_from_the_present_configuration() -> None:
 
     assert topics.change_overrides("orders", add_b_while_another_adds_a) == {"a": "1", "b": "2"}
     assert tries == [{}, {"a": "1"}]
+
+
+def lose_config(store: MemoryStore) -> None:
+    topics = TopicStore(store, TopicConfig())
+    topics.make_paths()
+    topics.create("orders", ORDERS_ID, [LED], {})
+    store.delete("/config/topics/orders")
+
+
+def restore_configs(store: MemoryStore) -> None:
+    """As each start of a broker does."""
+    topics = TopicStore(store, TopicConfig())
+    for name in topics.unconfigured():
+        topics.restore_overrides(name, {"retention.ms": "-1"})
+    topics.restore_broker_overrides("1", {"log.retention.ms": "-1"}, replaces=False)
+
+
+def test_lost_configurations_are_restored_though_a_broker_dies_meanwhile() -> None:
+    deaths = 0
+    for store in dying_after_each_write(lose_config, restore_configs):
+        deaths += 1
+        restore_configs(store)
+        topics = TopicStore(store, TopicConfig())
+        assert topics.load_overrides("orders") == {"retention.ms": "-1"}
+        assert topics.load_broker_overrides() == {1: {"log.retention.ms": "-1"}}
+        notices = [store.get(f"{CONFIG_CHANGES}/{each}").data for each in store.children(CONFIG_CHANGES)]
+        assert {*map(decode_config_change, notices)} == {"topics/orders", "brokers/1"}
+    assert deaths
+
+
+def test_a_change_of_a_configuration_is_notified_with_it() -> None:
+    """Another attempt may find nothing to change."""
+    for store in dying_after_each_write(
+        lambda store: TopicStore(store, TopicConfig()).make_paths(),
+        lambda store: TopicStore(store, TopicConfig()).change_broker_overrides(1, lambda _: {"log.retention.ms": "5"}),
+    ):
+        changed = TopicStore(store, TopicConfig()).load_broker_overrides()
+        assert bool(store.children(CONFIG_CHANGES)) == bool(changed)

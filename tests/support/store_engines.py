@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import queue
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -10,9 +12,10 @@ from unittest import mock
 
 from kazoo.client import KazooClient
 
+from sparklog.base.errors import ConnectionLoss
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.sqlite import SqliteStore
-from sparklog.cluster.store import Store
+from sparklog.cluster.store import Operation, Store
 from sparklog.cluster.zookeeper import ZookeeperStore
 from support.patience import PATIENCE_MS, PATIENCE_S
 from support.processes.zookeeper import ZooKeeperServer
@@ -50,6 +53,38 @@ def settle(store: Store) -> None:
     store.get(path, told)
     store.delete(path)
     assert told.next() == path
+
+
+class DyingStore(MemoryStore):
+    """Of a broker that dies after some more writes."""
+
+    writes_left = math.inf
+
+    def multi(self, operations: Iterable[Operation]) -> None:
+        if self.writes_left <= 0:
+            raise ConnectionLoss("its broker is dead")
+        super().multi(operations)
+        self.writes_left -= 1
+
+
+def dying_after_each_write(
+    prepare: Callable[[MemoryStore], object], work: Callable[[MemoryStore], object]
+) -> Iterator[MemoryStore]:
+    """Yield stores on which `work` was cut off, after no write, after one, and so on until it is done.
+
+    prepare: called first, with each store
+    """
+    for writes in count():
+        store = DyingStore(MemoryTree())
+        prepare(store)
+        store.writes_left = writes
+        try:
+            work(store)
+        except ConnectionLoss:
+            store.writes_left = math.inf
+            yield store
+        else:
+            return
 
 
 class Engine(Protocol):
