@@ -19,7 +19,6 @@ from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.store import SessionState, Store
 
 RETRY_MS = 500
-TRIES = 100
 NO_EPOCH = -1
 logger = logging.getLogger(__name__)
 
@@ -60,6 +59,7 @@ class Registration:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._reports: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
 
     async def start(self) -> None:
         """Register, and stay registered. Raises ConfigError if another broker has the id, or StoreError."""
@@ -69,6 +69,7 @@ class Registration:
 
     async def stop(self) -> None:
         """Stop registering. The node is deleted when the store is closed."""
+        self._is_stopped = True
         tasks = [*self._reports, *([self._task] if self._task else [])]
         for task in tasks:
             task.cancel()
@@ -81,12 +82,15 @@ class Registration:
         task.add_done_callback(self._reports.discard)
 
     async def _report_failed_disk(self) -> None:
-        for _ in range(TRIES):
+        is_first = True
+        while not self._is_stopped:  # a controller that does not hear of it elects no other leaders
             try:
                 await asyncio.to_thread(report_failed_disk, self._store, self._info.broker_id)
                 return
             except StoreError as error:
-                logger.warning("the controller could not be notified of a failed disk: %s", error)
+                if is_first:
+                    logger.warning("the controller hears of a failed disk once the cluster store answers: %s", error)
+                is_first = False
                 await asyncio.sleep(RETRY_MS / 1000)
 
     def _session_changed(self, state: SessionState) -> None:

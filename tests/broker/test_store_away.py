@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,16 @@ import pytest
 
 from sparklog.base.errors import RequestTimedOut
 from sparklog.base.ids import TopicPartition
+from sparklog.broker.registration import Registration
 from sparklog.cluster import brokers, elections
-from sparklog.cluster.memory import MemoryStore
+from sparklog.cluster.brokers import BROKER_IDS, DISK_EVENTS
+from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.store import ensure_path
 from sparklog.replica import isr_changes
 from support.brokers.on_one_loop import BrokersOnOneLoop
+from support.controller.fake_brokers import LoopClock
+from support.controller.virtual_time import simulated
 from support.patience import PATIENCE_MS, until
 
 Batch = Callable[..., bytearray]
@@ -107,3 +114,20 @@ async def test_the_state_of_the_store_is_a_metric(world: Any, store: MemoryStore
     world.tree.expire(store.session_id)
     await until(lambda: figure("store_sessions_expired_total") == 1, "the end of the session is counted")
     await until(lambda: figure("store_connected") == 1, "another session has begun")
+
+
+@simulated
+async def test_the_controller_hears_of_a_failed_disk_however_long_the_store_was_away() -> None:
+    tree, clock = MemoryTree(), LoopClock()
+    store, others = MemoryStore(tree), MemoryStore(tree)
+    ensure_path(store, BROKER_IDS)
+    info = BrokerInfo(broker_id=1, grpc_address="b1:1", listeners={}, rack="", version="1")
+    registration = Registration(store, info, "directory-1", clock, timeout_ms=1)
+    store.disconnect()
+    registration.report_failed_disk()
+    await asyncio.sleep(120)
+    store.reconnect()
+    await asyncio.sleep(1)
+
+    assert len(others.children(DISK_EVENTS)) == 1
+    await registration.stop()
