@@ -51,7 +51,7 @@ def read_config(store: Store, path: str) -> Config:
 
 
 def change_config(store: Store, path: str, change: Callable[[Config], Mapping[str, str]], *also: Operation) -> Config:
-    """Change the configuration of a node by compare and set, and return the new one. also: writes to do with it
+    """Change the configuration of a node by compare and set, and return the new one. also: operations of the same write
 
     Raises NoNode, or StoreError if other writers change it ATTEMPTS times meanwhile.
     """
