@@ -175,9 +175,9 @@ class Cluster:
         self._brokers_outdated = True
 
     def lost_leader(self, partition: TopicPartition) -> None:
-        """Drop the known leader of `partition`, which was wrong; its next use looks the leader up."""
+        """Drop the known leader of `partition`, which was wrong or missing; its next use looks the leader up."""
         topic = self._topics.get(partition.topic)
-        if topic is not None and partition.partition < len(topic.leaders):
+        if topic is not None:
             self.doubt(topic.told_by)
             leaders = [-1 if number == partition.partition else leader for number, leader in enumerate(topic.leaders)]
             self._topics[partition.topic] = replace(topic, leaders=tuple(leaders), learnt_ms=LONG_AGO_MS)

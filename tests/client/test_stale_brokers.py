@@ -150,6 +150,19 @@ async def test_a_broker_that_has_not_heard_of_more_partitions_takes_none_away(
     assert set(told) == {(NEW, NOBODY), (NEW, NEW)}
 
 
+async def test_a_partition_that_is_not_known_yet_is_looked_up(brokers: list[Opinionated], cluster: Cluster) -> None:
+    """A group's leader has heard of it, and has assigned it to a member with older metadata."""
+    cut_off, leader = brokers
+    assert (await cluster.topic("t", PATIENCE_MS)).leaders == (OLD,)
+    cut_off.leader, cut_off.epoch, cut_off.partitions, leader.partitions = NEW, 5, 2, 2
+    added = TopicPartition("t", 1)
+    cluster.lost_leader(added)
+    await cluster.topic("t", PATIENCE_MS)
+    known = cluster.known_leader(added)
+    assert known is not None
+    assert known.address == leader.address
+
+
 async def test_a_leader_of_an_older_epoch_than_that_of_a_commit_is_not_read_from(brokers: list[Opinionated]) -> None:
     """Its log ends below the committed offset, so the group would begin again."""
     cut_off, leader = brokers
