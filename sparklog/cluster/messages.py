@@ -51,6 +51,11 @@ class UpdateMetadata(Struct, frozen=True, kw_only=True):
     store_id: str = ""
     """The id of the controller's cluster store; empty: not known."""
 
+    @property
+    def begins_full(self) -> bool:
+        """Whether this is a full update, or the first part of one."""
+        return self.is_full or 0 < self.full_since == self.number
+
 
 class UpdateMetadataResponse(Struct, frozen=True, kw_only=True):
     pass

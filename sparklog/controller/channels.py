@@ -2,8 +2,8 @@
 
 A request is repeated, after a pause, until the broker has answered it; then the next one is sent. A channel ends when
 its broker is gone or has registered again with another epoch, or when the controller ends. An unreachable broker does
-not delay the others. A queue that gets too long is dropped, and the controller sends the broker's full state instead,
-which contains the dropped requests: memory stays bounded and nothing is lost.
+not delay the others. A queue that gets too long is dropped, with what follows, until the controller sends the broker's
+full state instead, which contains the dropped requests: memory stays bounded and nothing is lost.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from sparklog.base.errors import SparklogError, StaleControllerEpoch
+from sparklog.cluster.messages import UpdateMetadata
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
 from sparklog.controller.outbox import Request
@@ -50,6 +51,8 @@ class BrokerChannel:
         self._timeout_ms = timeout_ms
         self._queue: deque[Request] = deque()
         self._has_work = asyncio.Event()
+        self._is_behind = False
+        """Whether the queue was dropped, and the broker's full state has not come yet."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -57,11 +60,18 @@ class BrokerChannel:
         self._task = asyncio.create_task(self._run())
 
     def put(self, request: Request) -> None:
-        """Queue a request. Drop a queue that gets too long, and call `left_behind`."""
+        """Queue a request. Drop a queue that gets too long, and call `left_behind`.
+
+        What follows is dropped too until the full state comes: it builds on what was dropped.
+        """
+        if self._is_behind and not (isinstance(request, UpdateMetadata) and request.begins_full):
+            return
+        self._is_behind = False
         self._queue.append(request)
         self._has_work.set()
         if len(self._queue) > MAX_QUEUED:
             self._queue.clear()
+            self._is_behind = True
             self._listener.left_behind(self.broker)
 
     def close(self) -> None:

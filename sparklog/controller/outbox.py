@@ -6,8 +6,9 @@
     StopReplica       to a broker that has to stop or delete a replica
 
 `flush` makes the requests from the context at that time, and passes them to the brokers' channels in this order: a new
-leader learns of its leadership before clients look for it. Requests for brokers that are not registered are dropped;
-such a broker gets the full state when it registers.
+leader learns of its leadership before clients look for it. A broker that gets all metadata gets them before its
+leaderships: a coordinator that begins to lead deletes the offsets of topics that have another id now. Requests for
+brokers that are not registered are dropped; such a broker gets the full state when it registers.
 
 Brokers limit the bytes and fields of a request. A request above `MAX_REQUEST_BYTES`, which is far below that limit, is
 split.
@@ -112,6 +113,8 @@ class Outbox:
     def send_full_state(self, broker: int) -> None:
         """Send a broker all metadata, and the states of all its replicas."""
         self.send_all_metadata([broker])
+        self.flush()
+        self.update_metadata(brokers=[broker])  # after its leaderships: a broker that starts waits for both
         for replica in self._context.replicas_on([broker]):
             match self._context.replica_state(replica):
                 case ReplicaState.ONLINE | ReplicaState.NEW if replica.name in self._context.leadership:

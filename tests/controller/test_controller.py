@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from sparklog.base.errors import ControllerMoved, InvalidUpdateVersion, NotController
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.memory import MemoryStore
+from sparklog.cluster.messages import UpdateMetadata
+from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.store import SessionState
+from sparklog.controller import channels
 from sparklog.controller.active import ActiveController
 from sparklog.controller.context import PartitionAndReplica
 from sparklog.controller.states import PartitionState, ReplicaState
+from sparklog.replica.messages import LeaderAndIsr
 from support.controller.fake_brokers import World
 from support.controller.virtual_time import simulated
 
@@ -226,6 +231,40 @@ async def test_an_unreachable_broker_is_informed_once_it_can_be_reached() -> Non
     await world.settle()
     assert world.differences() == []
     assert len(world.requests) - told < 60, "the broker's whole state, and not each of its steps"
+
+
+@pytest.mark.parametrize("changes", range(5))
+@simulated
+async def test_a_broker_that_was_left_behind_knows_all_topics_before_it_leads(
+    monkeypatch: pytest.MonkeyPatch, changes: int
+) -> None:
+    """A coordinator that begins to lead deletes the offsets of topics that it takes for former ones."""
+    monkeypatch.setattr(channels, "MAX_QUEUED", 5)
+    world = await cluster(topics={"t": [(1,)], "led": [(2, 3)]})
+    world.brokers[3].is_cut = True
+    world.topics.mark_deleted("t", world.topics.load_assignment("t").topic_id)
+    await world.settle()
+    world.topics.add("t", UUID(int=9), [(1,)], {})
+    await world.settle()
+    for number in range(changes):
+        world.configure("led", {"retention.ms": f"{number}"})
+        await world.settle()
+    world.brokers[2].kill()
+    world.brokers[2].expire()
+    await world.settle()
+    assert world.state(TopicPartition("led", 0)).leader == 3
+    before = len(world.requests)
+    world.brokers[3].is_cut = False
+    await world.settle()
+
+    told, metadata = [request for broker, request in world.requests[before:] if broker == 3], MetadataCache()
+    for request in told:
+        if isinstance(request, UpdateMetadata):
+            metadata.update(request)
+        elif isinstance(request, LeaderAndIsr):
+            assert metadata.get("t").topic_id == UUID(int=9)
+    assert any(isinstance(request, LeaderAndIsr) for request in told)
+    assert world.differences() == []
 
 
 @simulated

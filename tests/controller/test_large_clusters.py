@@ -67,6 +67,11 @@ class Told:
         self.outbox.flush()
         return list(self.sent)
 
+    def full_update(self) -> list[UpdateMetadata]:
+        """Return its parts."""
+        updates = [each for each in self.whole_state() if isinstance(each, UpdateMetadata)]
+        return [each for each in updates if each.is_full or each.full_since]
+
     @property
     def partitions(self) -> list[TopicPartition]:
         return sorted(self.context.leadership)
@@ -112,12 +117,12 @@ def test_a_full_update_in_parts_is_as_good_as_a_whole_one(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outbox, "MAX_REQUEST_BYTES", 1 << 30)
-        known = [each for each in Told(dict.fromkeys(former, 1)).whole_state() if isinstance(each, UpdateMetadata)]
+        known = Told(dict.fromkeys(former, 1)).full_update()
         later = Told(topics, first_number=100)
-        [whole] = [each for each in later.whole_state() if isinstance(each, UpdateMetadata)]
+        [whole] = later.full_update()
         patch.setattr(outbox, "MAX_REQUEST_BYTES", most)
         later = Told(topics, first_number=100)
-        parts = [each for each in later.whole_state() if isinstance(each, UpdateMetadata)]
+        parts = later.full_update()
     in_one, in_parts = MetadataCache(), MetadataCache()
     for cache in (in_one, in_parts):
         for update in known:
@@ -164,7 +169,7 @@ def test_large_changes_are_sent_in_parts_too() -> None:
 @pytest.mark.usefixtures("small_requests")
 def test_acls_and_quotas_are_in_the_first_part_only() -> None:
     told = Told({f"t{number:05d}": 1 for number in range(40)})
-    updates = [each for each in told.whole_state() if isinstance(each, UpdateMetadata)]
+    updates = told.full_update()
     assert len(updates) > 1
     for name in ("acls", "quotas", "client_metrics"):
         assert [getattr(each, name) is not None for each in updates] == [True] + [False] * (len(updates) - 1)
@@ -173,7 +178,7 @@ def test_acls_and_quotas_are_in_the_first_part_only() -> None:
 @pytest.mark.usefixtures("small_requests")
 def test_the_last_part_of_an_update_whose_first_part_was_not_seen_deletes_nothing() -> None:
     told = Told({f"t{number:05d}": 1 for number in range(40)})
-    *_, last = (each for each in told.whole_state() if isinstance(each, UpdateMetadata))
+    *_, last = told.full_update()
     metadata = MetadataCache()
     metadata.update(UpdateMetadata(
         controller_id=2, controller_epoch=1, broker_epoch=1, brokers=(), topics=(told.context.topic_state("t00000"),)
