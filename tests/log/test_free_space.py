@@ -213,9 +213,12 @@ class TestADiskThatOthersFill:
             log.append(batch(3), leader_epoch=0)
         assert list(logs.failed_dirs) == ["/a"]
 
-    def test_topics_configurations_are_written_when_there_is_room(self, fs: MemoryFs, logs: LogManager) -> None:
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+    def test_topics_configurations_are_written_when_there_is_room(
+        self, fs: MemoryFs, logs: LogManager, number: int
+    ) -> None:
         logs.create(T0, topic_config())
-        fs.fail_under("/a", errno.ENOSPC)
+        fs.fail_under("/a", number)
         logs.keep_topics({"t": TopicCopy(None, {"retention.ms": "7"})}, 3)
         fs.repair("/a")
         logs.tasks.checkpoint_log_starts()

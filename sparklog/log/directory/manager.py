@@ -394,20 +394,20 @@ class LogManager:
     def keep_topics(
         self, topics: Mapping[str, TopicCopy], seen_change: int, known: Mapping[str, UUID] | None = None
     ) -> None:
-        """Store copies of these topics in the log directories.
+        """Store copies of these topics in the log directories; later, where there is no room or file descriptor now.
 
         seen_change: the number of the cluster store's newest change. known: the ids of all topics of the cluster;
         copies of others are dropped, unless they have folders here. None: all copies stay.
         """
         ids = None if known is None else {*known.items(), *((log.partition.topic, log.topic_id) for log in self)}
         for directory in self._directories.live():
-            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
+            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory, reraise=True):
                 directory.keep_topics(topics, seen_change, ids)
 
     def keep_brokers(self, brokers: Mapping[str, Overrides]) -> None:
         """Store copies of the keys that were set at run time for all brokers and for this broker, by node."""
         for directory in self._directories.live():
-            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
+            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory, reraise=True):
                 directory.keep_brokers(brokers)
 
     @property
