@@ -8,7 +8,8 @@ After a power cut, `crash` keeps what POSIX guarantees. As on a real disk, some 
     names    Each folder has the names of its last `flush_dir`. Each later change of a name survives or not. A rename
              survives whole or not at all.
 
-Faults: `fail_under` makes a path fail until `repair`: with EIO like a dead disk, with ENOSPC like a full one.
+Faults: `fail_under` makes a path fail until `repair`: with EIO like a dead disk, with ENOSPC like a full one, with
+EMFILE like any disk of a process without file descriptors.
 `cut_power_after` cuts the power in the middle of a change, after n others; every later operation raises PowerCut, and
 `crash` returns what the next start finds. Reads do not count as changes. The caller's `random.Random` makes all random
 choices. `kill` simulates the death of the process alone: the next process finds everything that was written.
@@ -157,7 +158,9 @@ class MemoryFs:
         self._on_power_cut = on_power_cut
 
     def fail_under(self, path: str, error_number: int, *, after: int = 0) -> None:
-        """Make every operation on `path` and below fail with `error_number`; with ENOSPC only those that take space.
+        """Make every operation on `path` and below fail with `error_number`.
+
+        With ENOSPC only those fail that take space, with EMFILE only those that open a file or a folder.
 
         after: the number of changes, anywhere in the file system, that precede the failure.
         """
@@ -218,12 +221,15 @@ class MemoryFs:
         else:
             content.data, content.flushed = bytearray(data), data
 
-    def check(self, path: str) -> None:
-        """Raise PowerCut if the power is off, or OSError if the disk fails under `path`. A full disk raises nothing."""
+    def check(self, path: str, *, opens: bool = False) -> None:
+        """Raise PowerCut if the power is off, or OSError if the disk fails under `path`. A full disk raises nothing.
+
+        opens: the operation needs a file descriptor
+        """
         if self._is_off:
             raise PowerCut(path)
         number = self._failure_of(path)
-        if number not in (0, errno.ENOSPC):
+        if number not in (0, errno.ENOSPC) and (opens or number != errno.EMFILE):
             raise OSError(number, os.strerror(number), path)
 
     def _failure_of(self, path: str) -> int:
@@ -248,7 +254,7 @@ class MemoryFs:
                     self._on_power_cut()
                 yield self._share.choice((0.0, self._share.random(), 1.0))
                 raise PowerCut(path)
-            if takes_room and self._failure_of(path):
+            if takes_room and self._failure_of(path) == errno.ENOSPC:
                 yield 0.5
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             yield 1
@@ -257,12 +263,12 @@ class MemoryFs:
 
     def open_read(self, path: str) -> MemoryFile:
         with self._mutex:
-            self.check(path)
+            self.check(path, opens=True)
             return MemoryFile(self, path, self._content(path))
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
         with self._mutex:
-            self.check(path)
+            self.check(path, opens=True)
             folder, name = self._parent(path)
             if create and name not in folder.names:
                 with self.change(path, takes_room=True) as share:
@@ -272,7 +278,7 @@ class MemoryFs:
 
     def list(self, path: str) -> list[str]:
         with self._mutex:
-            self.check(path)
+            self.check(path, opens=True)
             return sorted(self._folder(path).names)
 
     def free_bytes(self, path: str) -> int:
@@ -330,6 +336,7 @@ class MemoryFs:
 
     def remove_dir(self, path: str) -> None:
         with self._mutex:
+            self.check(path, opens=True)
             for name, node in list(self._folder(path).names.items()):
                 child = f"{path}/{name}"
                 if isinstance(node, _Folder):
@@ -343,6 +350,7 @@ class MemoryFs:
 
     def flush_dir(self, path: str) -> None:
         with self._mutex:
+            self.check(path, opens=True)
             folder = self._folder(path)
             with self.change(path) as share:
                 if share == 1:

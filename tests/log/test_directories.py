@@ -241,10 +241,10 @@ class TestFailingDisks:
         manager = start(fs, clock)
         fill(manager, ORDERS[0])
         log = manager.get(ORDERS[0])
-        log.roll()
         fs.fail_under(log.folder, errno.EMFILE)
-        with pytest.raises(KafkaStorageError):
-            log.append(batch(), leader_epoch=0)
+        for work in (log.roll, log.flush):
+            with pytest.raises(KafkaStorageError):
+                work()
         fs.repair(log.folder)
         assert not manager.failed_dirs
         log.append(batch(), leader_epoch=0)

@@ -33,6 +33,10 @@ from sparklog.testing.sim.node import SimNode
 EMPTIED_WITHIN_S = 0.5
 EMPTIED_AGAIN_S = 5.0
 """Shortest time between two emptyings of the store: by then all brokers have noticed the first and restarted."""
+SHARE_WITHOUT_DESCRIPTORS = 0.3
+"""The share of the faults of disks in which the broker has no file descriptors, though its disk works."""
+WITH_DESCRIPTORS_AGAIN_S = 2.0
+"""How long a broker that has descriptors again works on before it is restarted, in seconds."""
 POWER_SETTLES_S = 30.0
 """How long a fault that loses data waits for its machine to be in sync again, in seconds."""
 
@@ -338,12 +342,22 @@ class Nemesis:
         self._cluster.network.change_weather(Weather())
 
     async def _disk(self, fault: Fault, node: SimNode) -> None:
-        """Let a disk fail or fill up. Then kill the broker, repair the disk and start the broker again."""
+        """Let a disk fail or fill up. Then kill the broker, repair the disk and start the broker again.
+
+        Or let the broker's file descriptors run out. It works on after that, and is restarted a little later: logs and
+        the deletions of topics may wait for it.
+        """
         if not node.is_up or node.process.is_paused:
             return
         disks = self._cluster.disks
-        node.fail_disk(disks[int(fault.size * 100) % len(disks)], errno.EIO if fault.size < 0.5 else errno.ENOSPC)
+        number = errno.EIO if fault.size < 0.5 else errno.ENOSPC
+        if random.Random(f"{fault.size}/descriptors").random() < SHARE_WITHOUT_DESCRIPTORS:
+            number = errno.EMFILE
+        node.fail_disk(disks[int(fault.size * 100) % len(disks)], number)
         await asyncio.sleep(fault.lasts_s)
+        if number == errno.EMFILE:
+            node.repair_disk()
+            await asyncio.sleep(WITH_DESCRIPTORS_AGAIN_S)
         if node.is_running:  # also a broker that was started meanwhile without this disk
             node.kill()
         node.repair_disk()

@@ -160,15 +160,14 @@ class SimNode:
             await broker.start(self.name, listeners(self.name))
         except PowerCut:
             return
-        except (StoreError, KafkaStorageError) as error:  # the store is out of reach, or the disk fails: expected
-            cluster.trace.event(f"{self.name} gives up its start: {error!r}")
+        except Exception as error:  # noqa: BLE001 - any unexpected error is a finding
+            if _may_end_a_start(error):
+                cluster.trace.event(f"{self.name} gives up its start: {error!r}")
+            else:
+                cluster.report("start", f"{self.name} does not start: {error!r}", error)
             self._exit()
             if isinstance(error, StoreError) and not isinstance(error, ConnectionLoss | SessionExpired):
                 cluster.loop.create_task(self._start_later(process), context=cluster.context)
-            return
-        except Exception as error:  # noqa: BLE001 - any unexpected error is a finding
-            cluster.report("start", f"{self.name} does not start: {error!r}", error)
-            self._exit()
             return
         self.is_up = True
         cluster.trace.event(f"{self.name} is up")
@@ -406,6 +405,11 @@ class SimNode:
         if store is not None and store is self._store and self.is_running:
             self._cluster.trace.event(f"{self.name} reaches the store again")
             store.reconnect()
+
+
+def _may_end_a_start(error: Exception) -> bool:
+    """Return whether the store is out of reach, the disk fails, or there are no file descriptors."""
+    return isinstance(error, StoreError | KafkaStorageError) or getattr(error, "errno", None) == errno.EMFILE
 
 
 def _kind_of_remakeable(name: str) -> str | None:
