@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import posixpath
 import random
 
 import pytest
@@ -17,6 +18,7 @@ from support.logs.managers import ORDERS, fill, start
 from support.logs.replacements import even, records_in, stop_halfway
 
 pytestmark = pytest.mark.slow
+MARKER = ".kafka_cleanshutdown"
 
 
 @pytest.fixture
@@ -249,3 +251,18 @@ class TestFailingDisks:
         assert not manager.failed_dirs
         log.append(batch(), leader_epoch=0)
         assert offsets_in(read_all(log)) == list(range(16))
+
+    def test_a_stop_without_file_descriptors_is_not_clean_and_loses_nothing(
+        self, fs: MemoryFs, clock: SimClock
+    ) -> None:
+        manager = start(fs, clock)
+        fill(manager, *ORDERS[:3])
+        homes = {posixpath.dirname(manager.get(name).folder) for name in ORDERS[:3]}
+        ends = {name: manager.get(name).log_end_offset for name in ORDERS[:3]}
+        failing = min(homes)
+        fs.fail_under(failing, errno.EMFILE)
+        manager.close()
+        fs.repair(failing)
+        assert {home for home in homes if MARKER not in fs.list(home)} == {failing}
+        again = start(fs, clock)
+        assert {name: again.get(name).log_end_offset for name in ORDERS[:3]} == ends

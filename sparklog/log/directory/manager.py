@@ -463,17 +463,23 @@ class LogManager:
     # Stop
 
     def close(self) -> None:
-        """Close all logs and directories. A directory is marked as cleanly stopped if all its logs could be closed."""
+        """Close all logs and directories, whatever fails.
+
+        A directory is marked as cleanly stopped if all its logs could be closed and its checkpoints written.
+        """
         self.moves.stop()
         logs = list(self)
         closed = self.in_threads(self._close_log, logs)
         failed = {posixpath.dirname(log.folder) for log, is_closed in zip(logs, closed, strict=True) if not is_closed}
         for directory in self._directories.live():
-            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
-                self._directories.write_checkpoints(directory)
-                directory.write_configs()
-                if directory.path not in failed:
-                    directory.end()
+            try:
+                with self._directories.guard(directory, reraise=True):
+                    self._directories.write_checkpoints(directory)
+                    directory.write_configs()
+                    if directory.path not in failed:
+                        directory.end()
+            except KafkaStorageError as error:
+                logger.error("the next start recovers the logs: %s", error)
         self._directories.clear()
         self._held.close()
 
