@@ -27,7 +27,7 @@ from support.patience import PATIENCE_S, wait_until
 from support.processes.ports import reserve_port
 from support.spark_topics import Topics, make_reader, rows_of
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 JARS = CACHE / "s3a"
 RECORDS = 200
