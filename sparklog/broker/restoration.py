@@ -52,7 +52,7 @@ from sparklog.cluster.partition_states import encode_state, read_states
 from sparklog.cluster.restored_topics import RestoreOutcome, restore_lost_states, restore_topic
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore, state_path
-from sparklog.log.directory.manager import LogManager
+from sparklog.log.directory.manager import LogManager, set_deleted_aside
 from sparklog.log.directory.topic_configs import LEAP, UNLIMITED, Overrides, config_of
 from sparklog.log.log import Log
 from sparklog.replica.messages import NO_LEADER
@@ -219,14 +219,8 @@ def _set_deleted_stray(logs: LogManager, topics: TopicStore, known: Collection[s
         for name in logs.partitions
         if name.topic in gone and ids.get(name) in (None, gone[name.topic]) and name not in replicas
     ]
-    if not stray:
-        return
-    logger.warning(
-        "topics were deleted while this broker was away: the folders of %s are renamed to -stray and not served; "
-        "remove them if nobody wants their records", ", ".join(map(str, sorted(stray))),
-    )  # fmt: skip
-    for error in logs.set_stray(stray).values():
-        logger.error("a stray partition keeps its folder: %s", error)
+    if stray:
+        set_deleted_aside(logs, stray, "while this broker was away")
 
 
 def _overrides_of(name: str, topic_id: UUID | None, logs: LogManager, config: BrokerConfig) -> tuple[Overrides, str]:

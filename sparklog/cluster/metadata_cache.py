@@ -196,7 +196,7 @@ class MetadataCache:
         names = {state.name for state in update.topics}
         if update.is_full:
             return names
-        if update.full_since and update.full_since == update.number:
+        if update.begins_full:
             self._full_since, self._named = update.number, set()
         if not update.full_since or update.full_since != self._full_since:
             return None

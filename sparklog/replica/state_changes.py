@@ -33,7 +33,7 @@ from sparklog.base.errors import (
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.directory.manager import LogManager
+from sparklog.log.directory.manager import LogManager, set_deleted_aside
 from sparklog.log.directory.topic_configs import Overrides, TopicCopy, config_of
 from sparklog.log.log import Log
 from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
@@ -188,14 +188,10 @@ class StateChanges:
             return
         names = [replica.partition.name for replica in self._replicas]
         former = [name for name in names if name.topic in ids and self._is_former(name, ids[name.topic])]
-        logger.warning(
-            "topics were deleted and made again: the folders of %s are renamed to -stray and not served; "
-            "remove them if nobody wants their records", ", ".join(map(str, sorted(former))),
-        )  # fmt: skip
         await self._fetchers.unfollow(former)
         for name in former:
             self._replicas.drop(name)
-        await asyncio.to_thread(self._set_stray, former)
+        await asyncio.to_thread(self._set_deleted_aside, former)
 
     def _is_former(self, name: TopicPartition, topic_id: UUID) -> bool:
         """Return whether the replica is one of another topic than that with this id."""
@@ -341,10 +337,9 @@ class StateChanges:
             logger.error("%s could not be deleted: %s", name, error)
         return errors
 
-    def _set_stray(self, names: Collection[TopicPartition]) -> None:
+    def _set_deleted_aside(self, names: Collection[TopicPartition]) -> None:
         self._files.forget(names)
-        for name, error in self._logs.set_stray(names).items():
-            logger.error("%s keeps its folder: %s", name, error)
+        set_deleted_aside(self._logs, names, "and made again")
 
     def _is_here(self, name: TopicPartition) -> bool:
         try:

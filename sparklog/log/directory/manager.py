@@ -498,3 +498,13 @@ class LogManager:
             return [work(each) for each in items]
         with ThreadPoolExecutor(threads, "logs") as pool:
             return list(pool.map(work, items))
+
+
+def set_deleted_aside(logs: LogManager, names: Collection[TopicPartition], why: str) -> None:
+    """Rename the folders of partitions whose topics were deleted to -stray, and log it with `why`."""
+    logger.warning(
+        "topics were deleted %s: the folders of %s are renamed to -stray and not served; "
+        "remove them if nobody wants their records", why, ", ".join(map(str, sorted(names))),
+    )  # fmt: skip
+    for name, error in logs.set_stray(names).items():
+        logger.error("%s keeps its folder: %s", name, error)
