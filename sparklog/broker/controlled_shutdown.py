@@ -77,21 +77,25 @@ def _longest_session_ms(config: BrokerConfig) -> int:
 async def _can_stop(
     metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition], timeout_ms: int, *, is_last: bool
 ) -> bool:
-    """Return whether none of these waits for a live broker, now or within the time: a whole cluster may stop."""
+    """Return whether none of these waits for other brokers, now or within the time: a whole cluster may stop."""
     return await metadata.wait_until(
         lambda: not any(_waits_for_others(metadata, here, name, is_last=is_last) for name in partitions), timeout_ms
     )
 
 
 def _waits_for_others(metadata: MetadataCache, here: int, name: TopicPartition, *, is_last: bool) -> bool:
-    """Return whether another live broker may take the partition over, or show that this replica may leave the ISR."""
+    """Return whether another live broker may take the partition over, or one of two members has to leave the ISR.
+
+    A member whose session has ended leaves soon. If this broker stopped before, the next controller would see both gone
+    at once, and could not tell which of them has all records, unless this one leads.
+    """
     info = metadata.find_partition(name)
     if info is None:
         return False
     others = metadata.brokers.keys() - {here}
-    if info.leader == here and not is_last:
-        return not others.isdisjoint(info.replicas)
-    return here in info.in_sync_replicas and not others.isdisjoint(info.in_sync_replicas)
+    if info.leader == here:
+        return not others.isdisjoint(info.in_sync_replicas if is_last else info.replicas)
+    return here in info.in_sync_replicas and len(info.in_sync_replicas) > 1
 
 
 def _leads(metadata: MetadataCache, here: int, name: TopicPartition) -> bool:

@@ -15,6 +15,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from sparklog.broker.controlled_shutdown import hand_over_leaderships
 from sparklog.broker.peers import LEAST_TIMEOUT_MS, ask_controller
+from sparklog.replica.messages import NO_LEADER
 from sparklog.testing.sim.clock import LoopClock
 from sparklog.testing.sim.loop import SimLoop
 
@@ -32,7 +33,12 @@ class Services(SimpleNamespace):
     """The services that a controlled shutdown uses: the live brokers, and their answers."""
 
     def __init__(
-        self, loop: SimLoop, *answers: Answer, alive: tuple[int, ...] = (1, 2), in_sync: tuple[int, ...] = (1, 2)
+        self,
+        loop: SimLoop,
+        *answers: Answer,
+        alive: tuple[int, ...] = (1, 2),
+        leader: int = 1,
+        in_sync: tuple[int, ...] = (1, 2),
     ) -> None:
         brokers = {number: f"broker {number}" for number in alive}
         super().__init__(
@@ -44,7 +50,7 @@ class Services(SimpleNamespace):
             metadata=SimpleNamespace(
                 brokers=brokers,
                 controller=brokers.get(2),
-                find_partition=lambda _: SimpleNamespace(replicas=(1, 2), leader=1, in_sync_replicas=in_sync),
+                find_partition=lambda _: SimpleNamespace(replicas=(1, 2), leader=leader, in_sync_replicas=in_sync),
                 wait_until=_wait_until,
             ),
             peers=SimpleNamespace(call=self._call),
@@ -119,6 +125,21 @@ def test_a_broker_does_not_wait_without_a_successor() -> None:
     loop = SimLoop()
     assert loop.run(hand_over_leaderships(7, config=services.config, **services.ways)) == (T0,)
     assert (len(services.asked), loop.time()) == (1, 0)
+
+
+@pytest.mark.parametrize("leader", [NO_LEADER, 2])
+@pytest.mark.parametrize(("in_sync", "requests", "duration_s"), [((1, 2), 4, 12), ((1,), 1, 0)])
+def test_a_follower_waits_until_a_broker_that_is_gone_has_left_the_isr(
+    leader: int, in_sync: tuple[int, ...], requests: int, duration_s: float
+) -> None:
+    def made(loop: SimLoop) -> Services:
+        services = Services(loop, left(T0), alive=(1, 3), leader=leader, in_sync=in_sync)
+        services.metadata.controller = "broker 3"
+        return services
+
+    services, _, seconds = simulate(made)
+    assert 2 * services.config.cluster_store_session_timeout_ms == 12_000
+    assert (len(services.asked), seconds) == (requests, duration_s)
 
 
 def test_a_broker_stops_if_the_controller_is_unreachable() -> None:
