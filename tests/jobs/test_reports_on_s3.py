@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -27,7 +27,7 @@ from support.patience import PATIENCE_S, wait_until
 from support.processes.ports import reserve_port
 from support.spark_topics import Topics, make_reader, rows_of
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 JARS = CACHE / "s3a"
 RECORDS = 200
@@ -155,13 +155,18 @@ def test_archive_and_latest_keep_tables_on_s3_by_the_schedule_of_a_server(
                 producer.send(customers, None if number else b"0", key=b"b").result(PATIENCE_S)
                 archived = [b"%d" % each for each in range(number + 1)]
                 newest = {b"a": b"%d" % number} | ({} if number else {b"b": b"0"})
-                wait_until(lambda: table("served").get("value") == archived, "the archive has what was sent")  # noqa: B023
-                wait_until(lambda: newest_of(customers) == newest, "the table has the newest records")  # noqa: B023
+                wait_for_table(lambda: table("served").get("value") == archived, "the archive has what was sent")  # noqa: B023
+                wait_for_table(lambda: newest_of(customers) == newest, "the table has the newest records")  # noqa: B023
         finally:
             server.terminate()
     assert server.returncode == 0
     runs = table("reports/runs")
     assert set(zip(runs["job"], runs["status"], strict=True)) == {("archive", 0), ("latest", 0)}
+
+
+def wait_for_table(is_so: Callable[[], bool], what: str) -> None:
+    """Wait for two runs of jobs. Looks are rare: each costs the slow endpoint many requests."""
+    wait_until(is_so, what, every_s=1, patience_s=2 * PATIENCE_S)
 
 
 def newest_of(topic: str) -> dict[bytes, bytes]:

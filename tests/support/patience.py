@@ -25,11 +25,18 @@ def nothing() -> str:
     return ""
 
 
-def wait_until(find: Callable[[], Found | None], what: str, *, tell: Tell = nothing, every_s: float = EVERY_S) -> Found:
+def wait_until(
+    find: Callable[[], Found | None],
+    what: str,
+    *,
+    tell: Tell = nothing,
+    every_s: float = EVERY_S,
+    patience_s: float = PATIENCE_S,
+) -> Found:
     """What `find` finds, asked again while that is nothing; fails with `what` was waited for, and what `tell` says."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not (found := find()):
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S} s until {what}\n{tell()}"
+        assert time.monotonic() < deadline, f"waited {patience_s} s until {what}\n{tell()}"
         time.sleep(every_s)
     return found
 
