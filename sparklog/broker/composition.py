@@ -332,7 +332,10 @@ def _state_changes(
             return dependencies.store.newest_change()
         return 0
 
-    return StateChanges(
+    def ask_again() -> None:
+        registration.ask_again(lambda: bool(state_changes.pending))
+
+    state_changes = StateChanges(
         dependencies.fs,
         dependencies.logs,
         replicas,
@@ -341,7 +344,9 @@ def _state_changes(
         topic_defaults=lambda: dependencies.dynamic.current.topic_defaults,
         newest_change=newest_change,
         broker_epoch=lambda: registration.epoch,
+        on_pending=ask_again,
     )
+    return state_changes
 
 
 def _api_versions(config: BrokerConfig) -> tuple[ApiVersion, ...]:

@@ -19,6 +19,9 @@ from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.store import SessionState, Store
 
 RETRY_MS = 500
+FIRST_PAUSE_MS = 1_000
+LONGEST_PAUSE_MS = 60_000
+"""The pauses before the controller is asked again; each is twice as long as the one before."""
 NO_EPOCH = -1
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class Registration:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._reports: set[asyncio.Task[None]] = set()
+        self._asking: asyncio.Task[None] | None = None
         self._is_stopped = False
 
     async def start(self) -> None:
@@ -80,6 +84,22 @@ class Registration:
         task = asyncio.create_task(self._report_failed_disk())
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)
+
+    def ask_again(self, is_pending: Callable[[], bool]) -> None:
+        """Notify the controller, again and again, while replicas that it has asked for cannot be opened or deleted."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask_again(is_pending))
+            self._reports.add(self._asking)
+            self._asking.add_done_callback(self._reports.discard)
+
+    async def _ask_again(self, is_pending: Callable[[], bool]) -> None:
+        pause_ms = FIRST_PAUSE_MS
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            if not is_pending():
+                return
+            await self._report_failed_disk()
+            pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
 
     async def _report_failed_disk(self) -> None:
         is_first = True

@@ -5,7 +5,8 @@
     broker restarted  both: it has registered again with another epoch
     log ends known    elect leaders of restored partitions (election.py)
     disk failed       ask the broker about all its replicas. Replicas with KAFKA_STORAGE_ERROR in its answer are treated
-                      like those of a broker that is gone, until an answer has no error for them
+                      like those of a broker that is gone, until an answer has no error for them. A broker without room
+                      or file descriptors asks for this request until it can open all of them
 
 If several brokers fail at once, restarted ones leave the ISR first: they may have lost unflushed records that a broker
 which is still down may have. Leaders check the published broker epochs (`cluster/broker_epochs.py`): the controller
@@ -121,16 +122,20 @@ class BrokerChangeHandlers:
             await operation.replicas_failed(tuple(replicas))
 
     async def disks_failed(self) -> None:
-        """Ask the brokers that reported a failed disk about all their replicas."""
+        """Ask the brokers that reported a failed disk, or one that works again, about all their replicas."""
         dependencies = self._dependencies
         notices = await dependencies.store.read(read_notices, dependencies.watches, DISK_EVENTS, StoreEvent.DISKS)
         if not notices.paths:
             return
-        for broker_id in sorted({int(value["broker"]) for value in notices.values} & self._context.brokers.keys()):
-            for replica in self._context.replicas_on([broker_id]):
-                if replica.name in self._context.leadership and replica.name.topic not in self._context.deleting:
-                    dependencies.outbox.leader_and_isr([broker_id], replica.name)
+        asked = sorted({int(value["broker"]) for value in notices.values} & self._context.brokers.keys())
+        for replica in self._context.replicas_on(asked):
+            if replica.name.topic in self._context.deleting:
+                self._context.offline.get(replica.broker_id, set()).discard(replica.name)
+            elif replica.name in self._context.leadership:
+                dependencies.outbox.leader_and_isr([replica.broker_id], replica.name)
         dependencies.outbox.flush()
+        for operation in self._operations:
+            await operation.brokers_came(asked)
         await dependencies.store.delete(notices.paths)
 
     async def leaders_answered(self, broker_id: int, request: LeaderAndIsr, response: LeaderAndIsrResponse) -> None:
@@ -139,11 +144,17 @@ class BrokerChangeHandlers:
         asked = {state.name for state in request.partitions}
         failed = {name for name in asked if isinstance(response.errors.get(name), KafkaStorageError)}
         newly = sorted(failed - offline)
-        offline.difference_update(name for name in asked if name not in response.errors)
-        offline.update(failed)
+        again = {name for name in offline & asked if name not in response.errors}
+        offline -= again
+        offline |= failed
         if newly:
             logger.warning("broker %s has lost the disk of %s", broker_id, newly)
             await self.replicas_failed([PartitionAndReplica(name, broker_id) for name in newly])
+        if again:
+            logger.info("broker %s has opened %s", broker_id, sorted(again))
+            back = [name for name in sorted(again) if name.topic not in self._context.deleting]
+            await self._move([PartitionAndReplica(name, broker_id) for name in back], ReplicaState.ONLINE)
+            await self._dependencies.partitions.elect_missing_leaders()
         await self._elect_compared(broker_id, response.ends)
 
     async def _elect_compared(self, broker_id: int, ends: Collection[LogEnd]) -> None:

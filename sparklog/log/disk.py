@@ -83,6 +83,16 @@ class DiskGuard:
         if self.go_offline(reason) and self.on_stop:
             self.on_stop(reason)
 
+    @contextlib.contextmanager
+    def undivided(self, what: str) -> Iterator[None]:
+        """Wrap a change of several files: a log that an error leaves halfway goes offline alone."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in NOT_THE_DISK:
+                self.stop_alone(f"{what} has stopped halfway, and waits for a restart: {error}")
+            raise
+
     def go_online(self) -> None:
         """Allow operations again, after the operation failed for which `go_offline` was called."""
         self.offline = ""
@@ -91,4 +101,4 @@ class DiskGuard:
         """Return the error to raise for `error`; a disk failure first takes the log offline and is reported."""
         if error.errno not in NOT_THE_DISK and self.go_offline(f"the disk failed: {error}") and self._on_failure:
             self._on_failure(error)
-        return KafkaStorageError(f"{self._folder}: {error}")
+        return KafkaStorageError(f"{self._folder}: {self.offline or error}")

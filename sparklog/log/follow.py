@@ -113,8 +113,9 @@ class FollowerAppends:
                 self._flusher.flush()
                 self._write_checkpoints()
         except KafkaStorageError as error:  # otherwise the leader would count on records that recovery cuts off
-            state.disk.stop_alone(f"a gap is not written down, and waits for a restart: {error}")
-            raise
+            why = f"a gap is not written down, and waits for a restart: {error}"
+            state.disk.stop_alone(why)
+            raise KafkaStorageError(f"{state.folder}: {why}") from error
 
     def _must_roll_to(self, base_offset: int) -> bool:
         state = self._state

@@ -1,7 +1,8 @@
 """Truncating the end of a log: a follower does so when its leader has different records.
 
 First the recovery point is lowered and the epochs above it are dropped, durably. Then files are truncated and flushed.
-Leader epochs, producer state and snapshots never describe removed records.
+Leader epochs, producer state and snapshots never describe removed records. A log that is truncated only halfway, for
+want of file descriptors, waits for a restart.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ class Truncator:
         state = self._state
         with state.files_lock, state.lock, state.disk:
             self._lower_promises(0)  # after a crash halfway, recovery must not take a gap for compaction
-            self._writer.restart_at(offset)
-            self._snapshots.remove_above(-1)
-            self._flusher.flush_names()
-            self._flusher.flush_epochs(state.stored_epochs)
+            with state.disk.undivided("a truncation"):
+                self._writer.restart_at(offset)
+                self._snapshots.remove_above(-1)
+                self._flusher.flush_names()
+                self._flusher.flush_epochs(state.stored_epochs)
             state.advance_recovery_point(offset, state.truncations)
             self._write_checkpoints()
 
@@ -65,14 +67,15 @@ class Truncator:
         with self._state.room.retriable_write("leader epochs"):
             flusher.flush_epochs(state.stored_epochs.truncate_from_end(state.recovery_point))
         state.cut_end(end)
-        if gone:
-            writer.remove_segments(gone)
-        if place:
-            writer.cut(end, place.position)
-        writer.forget_producers_above(end)
-        self._snapshots.remove_above(end)
-        flusher.flush_names()
-        writer.rebuild_producers(end)
+        with state.disk.undivided("a truncation"):
+            if gone:
+                writer.remove_segments(gone)
+            if place:
+                writer.cut(end, place.position)
+            writer.forget_producers_above(end)
+            self._snapshots.remove_above(end)
+            flusher.flush_names()
+            writer.rebuild_producers(end)
 
     def _lower_promises(self, offset: int) -> None:
         """Lower the recovery point and the compacted offset durably, before any file is touched."""

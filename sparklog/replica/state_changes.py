@@ -98,11 +98,15 @@ class StateChanges:
         topic_defaults: Callable[[], TopicConfig] = TopicConfig,
         newest_change: Callable[[], int] = lambda: 0,
         broker_epoch: Callable[[], int] = lambda: 0,
+        on_pending: Callable[[], None] = lambda: None,
     ) -> None:
         """topic_defaults: returns the present defaults of topics. newest_change: returns the number of the cluster
         store's newest change; may block. broker_epoch: returns this broker's own epoch, NO_BROKER_EPOCH until it
-        has registered.
+        has registered. on_pending: called when there are `pending` partitions.
         """
+        self.pending: set[TopicPartition] = set()
+        """Partitions whose log could not be opened or deleted, though its disk works: for want of room or descriptors.
+        The controller is to ask again."""
         self._logs = logs
         self._replicas = replicas
         self._fetchers = fetchers
@@ -110,6 +114,7 @@ class StateChanges:
         self._topic_defaults = topic_defaults
         self._newest_change = newest_change
         self._broker_epoch = broker_epoch
+        self._on_pending = on_pending
         self._files = HighWatermarkFiles(fs, self._is_here)
         self._executor = SerialExecutor()
         self._controller_epoch = NO_EPOCH
@@ -174,6 +179,7 @@ class StateChanges:
             if states[name].is_restored:
                 log = found.log
                 ends.append(LogEnd(name=name, leader_epoch=log.latest_epoch, end_offset=log.log_end_offset))
+        self._note_pending(opened, errors)
         self._fetchers.follow(followed)
         return LeaderAndIsrResponse(errors=errors, ends=tuple(ends))
 
@@ -216,6 +222,7 @@ class StateChanges:
             else:
                 stopped.append(each)
         errors.update(await self._stop_all(stopped))
+        self._note_pending([each.name for each in stopped if each.delete], errors)
         return StopReplicaResponse(errors=errors)
 
     async def delete_strays(self, find: Callable[[], Collection[StopPartition]]) -> None:
@@ -288,6 +295,14 @@ class StateChanges:
         self._replicas.leadership_changed(partition, before)
         return is_followed
 
+    def _note_pending(self, names: Iterable[TopicPartition], errors: Mapping[TopicPartition, KafkaError]) -> None:
+        failed = {name for name in names if isinstance(errors.get(name), KafkaStorageError)}
+        pending = {name for name in failed if not self._logs.needs_restart(name)}
+        self.pending.difference_update(names)
+        self.pending |= pending
+        if pending:
+            self._on_pending()
+
     def _stop_one(self, stopped: StopPartition) -> None:
         if stopped.delete:
             self._replicas.drop(stopped.name)
@@ -308,7 +323,8 @@ class StateChanges:
             try:
                 return self._open(state, configs[state.name.topic])
             except KafkaStorageError as error:
-                logger.error("%s is offline: %s", state.name, error)
+                if state.name not in self.pending:  # the controller asks again and again
+                    logger.error("%s is offline: %s", state.name, error)
                 return error
 
         opened = self._logs.in_threads(open_one, states.values())

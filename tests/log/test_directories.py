@@ -13,7 +13,7 @@ from sparklog.base.errors import KafkaStorageError
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim.clock import SimClock
-from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
+from support.logs.builders import START_MS, batch, check_indexes, offsets_in, read_all, topic_config
 from support.logs.managers import ORDERS, fill, start
 from support.logs.replacements import even, records_in, stop_halfway
 
@@ -251,6 +251,39 @@ class TestFailingDisks:
         assert not manager.failed_dirs
         log.append(batch(), leader_epoch=0)
         assert offsets_in(read_all(log)) == list(range(16))
+
+    def test_appends_go_on_without_file_descriptors_and_their_index_entries_are_written_later(
+        self, fs: MemoryFs, clock: SimClock
+    ) -> None:
+        manager = start(fs, clock)
+        log = manager.create(ORDERS[0], topic_config(index_interval_bytes=0, internal_segment_bytes=1 << 20))
+        fs.fail_under(log.folder, errno.EMFILE)
+        for _ in range(200):  # more index entries than are kept in memory
+            log.append(batch(), leader_epoch=0)
+        fs.repair(log.folder)
+        log.append(batch(), leader_epoch=0)
+        ends = log.log_end_offset
+        assert offsets_in(read_all(log)) == list(range(ends))
+        manager.close()
+        again = start(fs, clock).get(ORDERS[0])
+        assert offsets_in(read_all(again)) == list(range(ends))
+        check_indexes(again)
+
+    @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC])
+    def test_a_deletion_that_failed_for_a_moment_is_durable_when_it_has_succeeded(
+        self, fs: MemoryFs, clock: SimClock, number: int
+    ) -> None:
+        manager = start(fs, clock)
+        fill(manager, ORDERS[0])
+        home = posixpath.dirname(manager.get(ORDERS[0]).folder)
+        fs.fail_under(home, number)
+        assert list(manager.delete_all([ORDERS[0]])) == [ORDERS[0]]
+        assert not manager.needs_restart(ORDERS[0])
+        fs.repair(home)
+        assert manager.delete_all([ORDERS[0]]) == {}
+        for seed in range(10):
+            left = fs.crash(random.Random(seed))
+            assert ORDERS[0] not in start(left, clock).partitions
 
     def test_a_stop_without_file_descriptors_is_not_clean_and_loses_nothing(
         self, fs: MemoryFs, clock: SimClock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from uuid import UUID
 
 import pytest
@@ -472,6 +473,38 @@ def test_a_producer_learns_that_the_disk_has_failed() -> None:
         host.replicas.set_dir_offline("/data", "I/O error")
         assert isinstance((await sent).error, KafkaStorageError)
         assert host.replicas.offline == {NAME: "I/O error"}
+
+    run(test)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC])
+def test_a_log_that_could_not_be_opened_for_a_moment_is_pending_until_it_is(number: int) -> None:
+    async def test(host: Host) -> None:
+        host.fs.fail_under("/data", number)
+        assert isinstance((await host.become(1, 0)).errors[NAME], KafkaStorageError)
+        assert not (await host.stop(1)).errors  # the controller takes the replica for one on a failed disk
+        assert (host.pending, host.state_changes.pending) == ([{NAME}], {NAME})
+        host.fs.repair("/data")
+        host.logs.tasks.check_free_space()
+        assert not (await host.become(1, 2)).errors
+        assert not host.state_changes.pending
+        host.append()
+
+        host.fs.fail_under("/data", number)
+        assert list((await host.stop(2, delete=True)).errors) == [NAME]
+        assert host.state_changes.pending == {NAME}
+        host.fs.repair("/data")
+        assert not (await host.stop(2, delete=True)).errors
+        assert not host.state_changes.pending
+
+    run(test)
+
+
+def test_a_log_in_a_failed_directory_waits_for_a_restart_and_is_not_pending() -> None:
+    async def test(host: Host) -> None:
+        host.fs.fail_under("/data", errno.EIO)
+        assert isinstance((await host.become(1, 0)).errors[NAME], KafkaStorageError)
+        assert (host.pending, host.state_changes.pending) == ([], set())
 
     run(test)
 

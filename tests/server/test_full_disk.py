@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -124,6 +125,28 @@ def test_it_reads_says_so_and_goes_on_when_there_is_room(broker: RunningBroker, 
     assert read(broker, 2) == [b"a", b"c"]
     assert http_health(broker) == (200, {"status": "ok"})
     assert readiness(broker) == (200, {"status": "ready"})
+
+
+def test_what_a_full_disk_has_refused_is_done_when_there_is_room(broker: RunningBroker, disk: Disk) -> None:
+    disk.is_full = True
+    with Admin(bootstrap_servers=broker.bootstrap) as admin, ThreadPoolExecutor() as pool:
+        admin.create_topic("new", partitions=2)
+        deletion = pool.submit(admin.delete_topics, ["t"])
+        wait_until(lambda: not folders(broker, "t-0"), "the folder is renamed")
+        offline = {"full_log_dirs": [str(broker.data_dir)], "offline_partitions": ["new-0", "new-1"]}
+        wait_until(lambda: http_health(broker) == (503, {"status": "down", **offline}), "it says what is offline")
+        assert not deletion.done()
+
+        disk.is_full = False
+        deletion.result(PATIENCE_S)
+        with Producer(bootstrap_servers=broker.bootstrap) as producer:
+            assert producer.send("new", b"a", partition=1).result(PATIENCE_S).offset == 0
+        assert [each.name for each in admin.list_topics()] == ["new"]
+    wait_until(lambda: http_health(broker) == (200, {"status": "ok"}), "all is well", tell=lambda: http_health(broker))
+
+
+def folders(broker: RunningBroker, name: str) -> list[Path]:
+    return list(Path(broker.data_dir).glob(name))
 
 
 def disks_by_the_tool(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:

@@ -97,6 +97,10 @@ class LogDirectories:
             raise KafkaStorageError(f"{name} is offline: {self._offline[name]}")
         return log
 
+    def is_offline(self, name: TopicPartition) -> bool:
+        """Return whether the partition is offline until the broker restarts."""
+        return name in self._offline and name not in self._logs
+
     def add(self, directory: LogDirectory, log: Log) -> None:
         """Add an open log; if its directory has failed meanwhile, take the log offline instead."""
         with self.lock:

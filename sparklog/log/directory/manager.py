@@ -82,6 +82,8 @@ class LogManager:
         self._cache = SegmentCache(open_files.closed_segments)
         self.changes = LogChanges()
         """Counts the changes of all logs other than by append."""
+        self._unflushed: dict[TopicPartition, list[LogDirectory]] = {}
+        """Directories in which the partitions' folders were renamed, but maybe not durably."""
         self._held = contextlib.ExitStack()
         self.ownership = Ownership(directories.live, directories.guard, config.broker_id, new_id)
 
@@ -274,6 +276,10 @@ class LogManager:
 
     # Partitions
 
+    def needs_restart(self, name: TopicPartition) -> bool:
+        """Return whether a partition that could not be opened or deleted stays so until the broker restarts."""
+        return bool(self.failed_dirs) or self._directories.is_offline(name)
+
     def create(
         self, name: TopicPartition, config: TopicConfig, *, topic_id: UUID | None = None, is_new: bool = True
     ) -> Log:
@@ -341,7 +347,7 @@ class LogManager:
         self.moves.cancel(names)
         for name in names:
             try:
-                for directory in self._rename(name, mark):
+                for directory in dict.fromkeys((*self._rename(name, mark), *self._unflushed.pop(name, ()))):
                     touched.setdefault(directory, []).append(name)
             except KafkaStorageError as error:
                 errors[name] = error
@@ -356,6 +362,8 @@ class LogManager:
                 errors |= dict.fromkeys(deleted, error)
                 if directory.failure:  # after a power cut the deleted folders may be back
                     self._directories.set_offline(deleted, str(error))
+                for name in deleted:
+                    self._unflushed.setdefault(name, []).append(directory)
         return errors
 
     def _rename(self, name: TopicPartition, mark: str) -> list[LogDirectory]:

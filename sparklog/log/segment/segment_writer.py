@@ -11,7 +11,7 @@
 
 Kafka does the same (LogSegment.append, shouldRoll, onBecomeInactiveSegment), so the files are identical. Index entries
 are buffered and written `INDEX_WRITE_BYTES` at a time, so a reader of a live file walks a little further. They stay
-buffered while the disk has no room for them.
+buffered while the disk has no room for them, or the process no file descriptor: their batches are written already.
 
 A failed write leaves the file at its former length.
 """
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from sparklog.base.fs import Buffer, File, Fs
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.disk import NO_ROOM, undoing
+from sparklog.log.disk import NO_ROOM, NOT_THE_DISK, undoing
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
 from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeEntry, TimeIndex
 from sparklog.log.segment.segment import Segment
@@ -156,7 +156,7 @@ class SegmentWriter:
             self._is_index_full = offsets_bytes >= self._max_offsets_bytes or times_bytes >= self._max_times_bytes
             self._bytes_since_entry = 0
             if offsets_bytes - self._index_file.size >= INDEX_WRITE_BYTES:
-                self._write_indexes_if_there_is_room(self._write_indexes)
+                self._write_now_or_later(self._write_indexes)
         self._bytes_since_entry += size
 
     def add_aborted(self, transaction: AbortedTransaction) -> bool:
@@ -164,7 +164,7 @@ class SegmentWriter:
         self._aborted.append(transaction)
         is_new = not self.segment.has_aborted
         self.segment.expect_aborted()
-        self._write_indexes_if_there_is_room(self._write_aborted)
+        self._write_now_or_later(self._write_aborted)
         return is_new
 
     def truncate(self, offset: int, position: int, now_ms: int) -> None:
@@ -242,11 +242,11 @@ class SegmentWriter:
     def _write_aborted(self) -> None:
         self._aborted_file.append(self._aborted.bytes_from(self._aborted_file.size))
 
-    def _write_indexes_if_there_is_room(self, write: Callable[[], None]) -> None:
+    def _write_now_or_later(self, write: Callable[[], None]) -> None:
         try:
             write()
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in NO_ROOM | NOT_THE_DISK:
                 raise
 
     def _look_at_index_sizes(self) -> None:

@@ -35,8 +35,9 @@ EMPTIED_AGAIN_S = 5.0
 """Shortest time between two emptyings of the store: by then all brokers have noticed the first and restarted."""
 SHARE_WITHOUT_DESCRIPTORS = 0.3
 """The share of the faults of disks in which the broker has no file descriptors, though its disk works."""
-WITH_DESCRIPTORS_AGAIN_S = 2.0
-"""How long a broker that has descriptors again works on before it is restarted, in seconds."""
+STARTS_WITHIN_S = 10.0
+TOLD_AFTER_S = 0.1
+"""After this time, a broker has noted which of its logs have stopped."""
 POWER_SETTLES_S = 30.0
 """How long a fault that loses data waits for its machine to be in sync again, in seconds."""
 
@@ -344,20 +345,23 @@ class Nemesis:
     async def _disk(self, fault: Fault, node: SimNode) -> None:
         """Let a disk fail or fill up. Then kill the broker, repair the disk and start the broker again.
 
-        Or let the broker's file descriptors run out. It works on after that, and is restarted a little later: logs and
-        the deletions of topics may wait for it.
+        Or let it go on without a restart, when a full disk has room again, or the process has file descriptors again,
+        unless it says that a log waits for a restart.
         """
         if not node.is_up or node.process.is_paused:
             return
-        disks = self._cluster.disks
-        number = errno.EIO if fault.size < 0.5 else errno.ENOSPC
-        if random.Random(f"{fault.size}/descriptors").random() < SHARE_WITHOUT_DESCRIPTORS:
-            number = errno.EMFILE
+        disks, chance = self._cluster.disks, random.Random(f"{fault.size}/disk")
+        number, goes_on = (errno.EIO, False) if fault.size < 0.5 else (errno.ENOSPC, chance.random() < 0.5)
+        if chance.random() < SHARE_WITHOUT_DESCRIPTORS:
+            number, goes_on = errno.EMFILE, True
         node.fail_disk(disks[int(fault.size * 100) % len(disks)], number)
         await asyncio.sleep(fault.lasts_s)
-        if number == errno.EMFILE:
+        if goes_on:
             node.repair_disk()
-            await asyncio.sleep(WITH_DESCRIPTORS_AGAIN_S)
+            await asyncio.sleep(TOLD_AFTER_S)
+            await self._until(lambda: node.is_up or not node.is_running, STARTS_WITHIN_S)
+            if not node.needs_restart:
+                return
         if node.is_running:  # also a broker that was started meanwhile without this disk
             node.kill()
         node.repair_disk()

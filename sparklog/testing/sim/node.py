@@ -348,6 +348,12 @@ class SimNode:
         """The partitions whose logs the broker could not open."""
         return sorted(self.broker.services.replicas.offline) if self.broker and self.is_up else []
 
+    @property
+    def needs_restart(self) -> bool:
+        """Whether some logs are offline until the broker restarts."""
+        offline = self.offline
+        return self.broker is not None and any(self.broker.services.logs.needs_restart(name) for name in offline)
+
     def move_away(self, names: Sequence[TopicPartition]) -> None:
         """Rename the partitions' folders, so that the next start ignores them. The machine must be off."""
         for name in names:

@@ -66,6 +66,7 @@ class ScriptedBroker:
         self.states: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
         self.metadata = MetadataCache()
         self.refuses_to_delete = False
+        self.refuses_to_open = False
         self.is_alive = True
         info = BrokerInfo(
             broker_id=broker_id,
@@ -87,9 +88,11 @@ class ScriptedBroker:
     def told(self, request: Any) -> Any:
         match request:
             case LeaderAndIsr():
+                refused = [state.name for state in request.partitions if self._refuses(state.name)]
                 for state in request.partitions:
-                    self._become(state)
-                return LeaderAndIsrResponse()
+                    if state.name not in refused:
+                        self._become(state)
+                return LeaderAndIsrResponse(errors={name: KafkaStorageError("it is not opened") for name in refused})
             case StopReplica():
                 return StopReplicaResponse(errors=self._stop(request))
             case UpdateMetadata():
@@ -97,6 +100,9 @@ class ScriptedBroker:
                 if request.is_full:
                     self.logs.difference_update([name for name in self.logs if self._is_stray(name)])
                 return UpdateMetadataResponse()
+
+    def _refuses(self, name: TopicPartition) -> bool:
+        return self.refuses_to_open and name not in self.logs
 
     def _become(self, state: LeaderAndIsrPartitionState) -> None:
         known = self.states.get(state.name)

@@ -91,8 +91,10 @@ class Host:
         self.own_epoch = self.epochs[ME]
         self.fetchers = RecordedFetchers()
         self.state_changes = StateChanges(
-            self.fs, self.logs, self.replicas, self.fetchers, clock=self.clock, broker_epoch=lambda: self.own_epoch
-        )
+            self.fs, self.logs, self.replicas, self.fetchers, clock=self.clock, broker_epoch=lambda: self.own_epoch,
+            on_pending=lambda: self.pending.append(set(self.state_changes.pending)),
+        )  # fmt: skip
+        self.pending: list[set[TopicPartition]] = []
         self.leaderships: list[tuple[bool, int]] = []
         self.services = SimpleNamespace(
             config=config,
