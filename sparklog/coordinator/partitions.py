@@ -5,8 +5,8 @@ partition is the id's coordinator. The topic is created on the first request.
 
     load      this broker has become the leader. It waits until everything in the log is committed, then replays the log
               in a thread. Until then, requests for its ids are refused with COORDINATOR_LOAD_IN_PROGRESS. (Apache
-              Kafka also replays uncommitted records, and answers from them.) A later epoch of the same leader changes
-              nothing
+              Kafka also replays uncommitted records, and answers from them.) A log that cannot be read for a moment is
+              read again. A later epoch of the same leader changes nothing
     unload    this broker is no longer the leader. Waiting requests are answered NOT_COORDINATOR, and the shard's state
               is dropped. If a load is still running, its result is dropped
 """
@@ -21,7 +21,13 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from sparklog.base.clock import Clock
-from sparklog.base.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
+from sparklog.base.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    KafkaStorageError,
+    NotCoordinator,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.base.java_hash import partition_for
 from sparklog.coordinator.runtime import CoordinatorRuntime, CoordinatorShard
@@ -30,6 +36,7 @@ from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 
 LOOK_AGAIN_MS = 10_000
+READ_AGAIN_MS = 1_000
 AnyShard = TypeVar("AnyShard", bound=CoordinatorShard[Any])
 logger = logging.getLogger(__name__)
 
@@ -72,7 +79,7 @@ class _LedPartition(Struct, Generic[AnyShard], eq=False):
     """`led_since` of the partition when the load began. Another value now shows that leadership was lost in between."""
     runtime: CoordinatorRuntime[AnyShard] | None = None
     failed: NotCoordinator | None = None
-    """The error of a failed load. Only a change of leader or a restart clears it."""
+    """The error of a load that found damage. Only a change of leader or a restart clears it."""
 
 
 class CoordinatorPartitions(Generic[AnyShard]):
@@ -182,7 +189,7 @@ class CoordinatorPartitions(Generic[AnyShard]):
         end_offset = replica.log.log_end_offset
         try:
             await self._until_committed(replica, end_offset, is_wanted)
-            shard, done = await asyncio.to_thread(self._serving.load, replica.log, end_offset, is_wanted)
+            shard, done = await self._read(replica, end_offset, is_wanted)
         except Exception as error:  # any error must end the load, or clients would retry for ever
             if is_wanted():
                 trace = None if isinstance(error, KafkaError) else error
@@ -193,6 +200,18 @@ class CoordinatorPartitions(Generic[AnyShard]):
             took_ms = self._clock.monotonic_ms() - started_ms
             logger.info("read %s of %s-%d in %d ms", done, self.topic, partition, took_ms)
             await self._serving.begin(self._serve(led, shard, replica))
+
+    async def _read(self, replica: Replica, end_offset: int, is_wanted: Callable[[], bool]) -> tuple[AnyShard, object]:
+        """Read the log; again after a while if it could not be read, as without file descriptors."""
+        while True:
+            try:
+                return await asyncio.to_thread(self._serving.load, replica.log, end_offset, is_wanted)
+            except KafkaStorageError as error:
+                if not is_wanted():
+                    raise
+                logger.warning("%s is read again in %d ms: %s", replica.partition.name, READ_AGAIN_MS, error)
+            name = replica.partition.name
+            await self._waiting.wait([name], lambda: not is_wanted() or None, READ_AGAIN_MS)
 
     async def _until_committed(self, replica: Replica, end_offset: int, is_wanted: Callable[[], bool]) -> None:
         """Wait until the log is committed up to `end_offset`, or the load is no longer needed."""

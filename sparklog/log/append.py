@@ -267,11 +267,12 @@ class LogWriter:
     def reopen_previous(self) -> None:
         """Remove the last segment, which is empty, and reopen the one before it. Raises OSError."""
         self._state.lower_promises(self._state.end_offset)  # a running flush must not count that one as flushed
-        self._segment.close()
         empty, before = self._state.segments.items[-1], self._state.segments.items[-2]
+        former = self._segment
+        self.reopen(before)
+        former.abandon()
         self._state.segments.remove([empty])
         self._deleted.discard([empty])
-        self.reopen(before)
 
     def remove_segments(self, gone: Iterable[Segment]) -> None:
         """Remove the given last segments and reopen the one before them. Raises OSError."""

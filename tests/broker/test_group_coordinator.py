@@ -17,11 +17,13 @@ from sparklog.base.errors import (
     InvalidGroupId,
     InvalidTopic,
     KafkaError,
+    KafkaStorageError,
     NotCoordinator,
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import delete_topics
+from sparklog.coordinator import partitions
 from sparklog.coordinator.runtime import CoordinatorRuntime
 from sparklog.group import coordinator as module
 from sparklog.group.coordinator import OFFSETS_TOPIC
@@ -187,6 +189,45 @@ async def test_groups_of_an_unreadable_partition_are_refused_and_others_served(
 
     assert isinstance(await fetch_when_loaded(started), NotCoordinator)
     assert await commit(started, 6, group=other) is None
+
+
+async def test_a_partition_that_cannot_be_read_for_a_moment_is_read_again(
+    started: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "READ_AGAIN_MS", 10)
+    await commit(started, 5)
+    await started.broker.stop()
+    read, failures = module.load, iter(range(3))
+
+    def fail_first(*arguments: Any) -> int:
+        if next(failures, None) is not None:
+            raise KafkaStorageError("Too many open files")
+        return read(*arguments)
+
+    monkeypatch.setattr(module, "load", fail_first)
+    await started.start()
+    assert await fetch_when_loaded(started) == 5
+    assert next(failures, None) is None
+
+
+async def test_a_broker_stops_though_it_cannot_read_a_partition(
+    started: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "READ_AGAIN_MS", 1000 * PATIENCE_S)
+    await commit(started, 5)
+    await started.broker.stop()
+    has_failed = threading.Event()
+
+    def fail(*_: Any) -> int:
+        has_failed.set()
+        raise KafkaStorageError("Too many open files")
+
+    monkeypatch.setattr(module, "load", fail)
+    await started.start()
+    assert isinstance(await fetch(started), CoordinatorLoadInProgress)
+    assert await asyncio.to_thread(has_failed.wait, PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        await started.broker.stop()
 
 
 async def test_waiting_members_are_refused_when_the_leader_changes(started: World) -> None:

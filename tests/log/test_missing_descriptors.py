@@ -48,6 +48,9 @@ def work() -> Iterator[Callable[[Log], object]]:
     yield lambda log: log.truncate_to(70)
     for offset in (70, 73):
         yield lambda log, offset=offset: log.as_follower.append(replicated(offset))
+    yield lambda log: log.as_follower.follow_segment(log.log_end_offset)
+    yield go_back_to_the_segment_before
+    yield lambda log: log.as_follower.append(replicated(76))
     yield append_after_a_gap
     yield lambda log: log.truncate_to(40)
     yield lambda log: write(log, 7, 0, sequence=4)
@@ -60,9 +63,14 @@ def work() -> Iterator[Callable[[Log], object]]:
     yield lambda log: end(log, 7, 1, ABORT)
 
 
+def go_back_to_the_segment_before(log: Log) -> None:
+    if not log.segments[-1].size_bytes:
+        log.as_follower.follow_segment(log.segments[-2].base_offset)
+
+
 def append_after_a_gap(log: Log) -> None:
-    if log.log_end_offset < 83:
-        log.as_follower.append_with_gaps(replicated(80))
+    if log.log_end_offset < 86:
+        log.as_follower.append_with_gaps(replicated(83))
     log.flush()
 
 
