@@ -89,7 +89,7 @@ class DiskGuard:
         try:
             yield
         except OSError as error:
-            if error.errno in NOT_THE_DISK:
+            if error.errno in NOT_THE_DISK | NO_ROOM:
                 self.stop_alone(f"{what} has stopped halfway, and waits for a restart: {error}")
             raise
 

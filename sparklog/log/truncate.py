@@ -2,7 +2,7 @@
 
 First the recovery point is lowered and the epochs above it are dropped, durably. Then files are truncated and flushed.
 Leader epochs, producer state and snapshots never describe removed records. A log that is truncated only halfway, for
-want of file descriptors, waits for a restart.
+want of file descriptors or room, waits for a restart.
 """
 
 from __future__ import annotations
