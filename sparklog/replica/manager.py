@@ -266,7 +266,9 @@ class ReplicaManager:
         appended = replica.log.append(
             data, leader_epoch=partition.leader_epoch, verification=verification, is_coordinators=is_coordinators
         )
-        if not appended.is_duplicate:
+        if appended.is_duplicate:
+            self._count_flushed(replica)
+        else:
             self._after_append(partition, appended)
         return appended
 
@@ -292,7 +294,9 @@ class ReplicaManager:
             marker, producer_id=producer_id, producer_epoch=producer_epoch, leader_epoch=partition.leader_epoch,
             is_strict=is_strict,
         )  # fmt: skip
-        if not appended.is_duplicate:
+        if appended.is_duplicate:
+            self._count_flushed(replica)
+        else:
             self._after_append(partition, appended)
         return appended
 
@@ -310,12 +314,15 @@ class ReplicaManager:
         return await asyncio.shield(self._flush(replica))
 
     async def _flush(self, replica: Replica) -> int:
-        log = replica.log
-        await asyncio.to_thread(log.flush)
+        await asyncio.to_thread(replica.log.flush)
+        self._count_flushed(replica)
+        return replica.log.recovery_point
+
+    def _count_flushed(self, replica: Replica) -> None:
+        """Count records that were flushed, maybe by another thread, after the flush of their append had failed."""
         partition = replica.partition
-        if partition.is_leader and partition.log_counts(log.counted_end_offset):
+        if partition.is_leader and partition.log_counts(replica.log.counted_end_offset):
             self._on_high_watermark(partition.name)
-        return log.recovery_point
 
     def read(self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogSlice:
         """Return replicated batches from `offset` on. Raises OffsetOutOfRange if `offset` is not in the log."""
@@ -371,7 +378,8 @@ class ReplicaManager:
         return partition.low_watermark(replica.log.log_start_offset, alive)
 
     def shrink_isr(self, some: Iterable[Replica] | None = None) -> None:
-        """Remove lagging replicas from the ISRs; call it every half of replica.lag.time.max.ms.
+        """Remove lagging replicas from the ISRs, and count flushed records; call it every half of
+        replica.lag.time.max.ms.
 
         some: the partitions to check, of which missing ones are ignored; None: all
         """
@@ -380,6 +388,7 @@ class ReplicaManager:
             partition = replica.partition
             if some is not None and self.find(partition.name) is not replica:
                 continue
+            self._count_flushed(replica)
             self.isr_changes.carry_out(partition, partition.shrink_isr(now_ms, self._max_lag_ms))
             self.isr_changes.resume(partition)
 

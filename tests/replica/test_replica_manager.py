@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -24,6 +25,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.partition_states import ISR_CHANGES
 from sparklog.replica.messages import LEADER_EPOCH_DURING_DELETE, StopPartition, StopReplica
+from support.logs.builders import batch
 from support.replicas.replica_host import LAG_MS, ME, NAME, Host, run
 
 SOON_S = 0.05
@@ -505,6 +507,28 @@ def test_a_log_in_a_failed_directory_waits_for_a_restart_and_is_not_pending() ->
         host.fs.fail_under("/data", errno.EIO)
         assert isinstance((await host.become(1, 0)).errors[NAME], KafkaStorageError)
         assert (host.pending, host.state_changes.pending) == ([], set())
+
+    run(test)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_records_are_committed_though_the_flush_that_their_producer_waited_for_has_failed(repeats: bool) -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, (1,), overrides={"flush.messages": "1"})
+        partition, data = host.replica.partition, batch(3, producer_id=7)
+        host.fs.fail_under("/data", errno.EMFILE)
+        append = partial(host.replicas.append, host.replicas.get_leader(NAME), acks=-1)
+        assert append(bytearray(data)).must_flush
+        with pytest.raises(KafkaStorageError):
+            await host.replicas.flush(host.replica)
+        host.fs.repair("/data")
+        host.replica.log.flush()  # as on schedule
+        assert partition.high_watermark == 0
+        if repeats:
+            assert append(bytearray(data)).is_duplicate
+        else:
+            host.replicas.shrink_isr()
+        assert partition.high_watermark == 3
 
     run(test)
 
