@@ -6,6 +6,7 @@ import contextlib
 import errno
 import posixpath
 import random
+from uuid import uuid4
 
 import pytest
 
@@ -284,6 +285,34 @@ class TestFailingDisks:
         for seed in range(10):
             left = fs.crash(random.Random(seed))
             assert ORDERS[0] not in start(left, clock).partitions
+
+    def test_a_partition_that_was_created_halfway_is_deleted(self, fs: MemoryFs, clock: SimClock) -> None:
+        manager = start(fs, clock)
+        for home in manager.dirs:
+            fs.fail_under(f"{home}/{ORDERS[0]}", errno.EMFILE)
+        with pytest.raises(KafkaStorageError):
+            manager.create(ORDERS[0], topic_config())
+        assert [home for home in manager.dirs if str(ORDERS[0]) in fs.list(home)]
+        for home in manager.dirs:
+            fs.repair(f"{home}/{ORDERS[0]}")
+        assert manager.delete_all([ORDERS[0]]) == {}
+        assert not [home for home in manager.dirs if str(ORDERS[0]) in fs.list(home)]
+        manager.create(ORDERS[0], topic_config()).append(batch(), leader_epoch=0)
+
+    def test_a_partition_that_was_set_aside_is_deleted_at_the_second_attempt(
+        self, fs: MemoryFs, clock: SimClock
+    ) -> None:
+        manager = start(fs, clock)
+        fill(manager, ORDERS[0])
+        home = posixpath.dirname(manager.get(ORDERS[0]).folder)
+        manager.create(ORDERS[0], topic_config(), topic_id=uuid4())
+        with pytest.raises(KafkaStorageError, match="INCONSISTENT_TOPIC_ID"):
+            manager.create(ORDERS[0], topic_config(), topic_id=uuid4())
+        fs.fail_under(home, errno.EMFILE)
+        assert list(manager.delete_all([ORDERS[0]])) == [ORDERS[0]]
+        fs.repair(home)
+        assert manager.delete_all([ORDERS[0]]) == {}
+        assert str(ORDERS[0]) not in fs.list(home)
 
     def test_a_stop_without_file_descriptors_is_not_clean_and_loses_nothing(
         self, fs: MemoryFs, clock: SimClock

@@ -143,6 +143,11 @@ class LogDirectories:
                 self._homes[name] = preferred if preferred and not preferred.failure else self._emptiest()
             return self._homes[name]
 
+    def homes_of_unopened(self, name: TopicPartition) -> list[LogDirectory]:
+        """Return the directories with files of a partition that is not open: it was set aside, or created halfway."""
+        home = self._homes.get(name)
+        return [each for each in self.all if each.is_damaged(name) or (each is home and each.has_folder(name))]
+
     def prefer(self, name: TopicPartition, directory: LogDirectory) -> None:
         """Choose the directory of a partition that has no folder yet. A directory that fails until then is not used."""
         with self.lock:

@@ -165,11 +165,17 @@ class LogDirectory:
         """Return whether the partition has been set aside."""
         return name in self._damaged
 
+    def has_folder(self, name: TopicPartition) -> bool:
+        """Return whether the directory works and the partition has a folder here."""
+        return not self.failure and self._fs.exists(self.folder_of(name))
+
     def discard(self, name: TopicPartition, mark: str) -> str:
-        """Rename the folder of a partition that has been set aside, and return its new path. Raises OSError."""
+        """Rename the folder of a partition that is not open, and return its new path. Raises OSError.
+
+        The caller must flush the names in the directory.
+        """
         folder = f"{self.path}/{marked_folder_name(str(name), uuid.uuid4().hex, mark)}"
         self._fs.rename(self.folder_of(name), folder)
-        self._fs.flush_dir(self.path)
         self._damaged.discard(name)
         return folder
 

@@ -379,7 +379,7 @@ class LogManager:
             homes = [self._directories.directory_of(log)]
             renamed(homes[0], log.rename_for_delete(mark))
         else:
-            homes = [directory for directory in self._directories.all if directory.is_damaged(name)]
+            homes = self._directories.homes_of_unopened(name)
             if self.failed_dirs and (not homes or any(directory.failure for directory in homes)):
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
             for directory in homes:
