@@ -57,6 +57,7 @@ from sparklog.records.rewriting import Rewriter
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import AlterIsr, AlterIsrResult
 from sparklog.replica.partition import Partition
+from sparklog.replica.state_changes import StateChanges
 from sparklog.runtime.state_machine import Decision
 from sparklog.testing.sim.faults import Fault, FaultKind
 from sparklog.testing.sim.run import run
@@ -592,6 +593,11 @@ def closed_segments_have_no_aborted_transactions(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(SegmentWriter, "abandon", abandon_index)
 
 
+def the_controller_asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that could not be opened or deleted for a moment stays so."""
+    monkeypatch.setattr(StateChanges, "_note_pending", lambda *_: None)
+
+
 def only_the_youngest_transaction_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last stable offset passes an older one that is open, and falls back to it once the younger one has ended."""
 
@@ -751,6 +757,7 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (commits_name_any_epoch, with_members(FaultKind.ISOLATE, FaultKind.PAUSE, FaultKind.LOSS), 34),
         (batches_are_not_verified, with_transactions(FaultKind.RESTART), 0),
         (markers_of_replaced_coordinators_count, with_transactions(FaultKind.RESTART, FaultKind.EXPIRE), 1),
+        (the_controller_asks_once, of_kinds(FaultKind.DISK), 0),
         (everything_is_stable, with_transactions(FaultKind.RESTART), 0),
         (closed_segments_have_no_aborted_transactions, with_transactions(FaultKind.RESTART), 0),
         (only_the_youngest_transaction_is_waited_for, with_transactions(FaultKind.RESTART), 0),
