@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from typing import Any
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import ConfigError, StoreError
@@ -81,16 +82,19 @@ class Registration:
 
     def report_failed_disk(self) -> None:
         """Notify the controller of a failed disk, so that it asks this broker which replicas still work."""
-        task = asyncio.create_task(self._report_failed_disk())
-        self._reports.add(task)
-        task.add_done_callback(self._reports.discard)
+        self._begin(self._report_failed_disk())
 
     def ask_again(self, is_pending: Callable[[], bool]) -> None:
         """Notify the controller, again and again, while replicas that it has asked for cannot be opened or deleted."""
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask_again(is_pending))
-            self._reports.add(self._asking)
-            self._asking.add_done_callback(self._reports.discard)
+            self._asking = self._begin(self._ask_again(is_pending))
+
+    def _begin(self, report: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a report until it ends, or the broker stops."""
+        task = asyncio.create_task(report)
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+        return task
 
     async def _ask_again(self, is_pending: Callable[[], bool]) -> None:
         pause_ms = FIRST_PAUSE_MS

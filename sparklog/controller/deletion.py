@@ -10,9 +10,9 @@ a broker that has already deleted a replica answers at once.
     4. once all are DeletionSuccessful, the topic is deleted from the store: states first, in as many transactions as
        needed, then the topic, its configuration and the mark in one
 
-A topic with an ineligible replica waits (`deletion_ineligible`) until a broker comes. The deletion of a topic with a
-reassignment begins once the reassignment has ended or was cancelled; the topic stays in use until then. Kafka waits
-too, but elects no leaders for the topic meanwhile, so the reassignment may never end.
+A topic with an ineligible replica waits (`deletion_ineligible`) until a broker comes or asks again. The deletion of a
+topic with a reassignment begins once the reassignment has ended or was cancelled; the topic stays in use until then.
+Kafka waits too, but elects no leaders for the topic meanwhile, so the reassignment may never end.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class TopicDeletion(ControllerOperation):
         await self._make_ineligible(dead)
 
     async def _make_ineligible(self, replicas: list[PartitionAndReplica]) -> None:
-        """Make these replicas ineligible; their topics wait until a broker comes."""
+        """Make these replicas ineligible; their topics wait until a broker comes or asks again."""
         states = {replica: self._context.replica_state(replica) for replica in replicas}
         live = [each for each, state in states.items() if state in {ReplicaState.ONLINE, ReplicaState.NEW}]
         await self._replicas.move(live, ReplicaState.OFFLINE)

@@ -24,7 +24,8 @@ class ControllerOperation:
         """Continue pending work: this controller was elected and has informed all brokers."""
 
     async def brokers_came(self, brokers: Collection[int]) -> None:
-        """Handle brokers that have registered and got their full state; missing leaders have been elected."""
+        """Handle brokers that have registered and got their full state, when missing leaders have been elected; or that
+        have asked for requests about their replicas again."""
 
     async def replicas_failed(self, replicas: Sequence[PartitionAndReplica]) -> None:
         """Handle replicas whose broker or disk has failed. Replicas of topics in deletion have kept their state."""

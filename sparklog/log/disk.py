@@ -83,6 +83,10 @@ class DiskGuard:
         if self.go_offline(reason) and self.on_stop:
             self.on_stop(reason)
 
+    def stop_halfway(self, what: str, error: OSError) -> None:
+        """Stop alone, because `error` has left a change of the log's files halfway."""
+        self.stop_alone(f"{what} has stopped halfway, and waits for a restart: {error}")
+
     @contextlib.contextmanager
     def undivided(self, what: str) -> Iterator[None]:
         """Wrap a change of several files: a log that an error leaves halfway goes offline alone."""
@@ -90,7 +94,7 @@ class DiskGuard:
             yield
         except OSError as error:
             if error.errno in NOT_THE_DISK | NO_ROOM:
-                self.stop_alone(f"{what} has stopped halfway, and waits for a restart: {error}")
+                self.stop_halfway(what, error)
             raise
 
     def go_online(self) -> None:

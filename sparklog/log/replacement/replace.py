@@ -258,9 +258,7 @@ class SegmentReplacer:
             swaps.finish()
         except OSError as error:
             if swaps.is_in_force and error.errno in NOT_THE_DISK:  # the log must not be used with the swap half done
-                self._state.disk.stop_alone(
-                    f"the replacement of {sources} has stopped halfway, and waits for a restart: {error}"
-                )
+                self._state.disk.stop_halfway(f"the replacement of {sources}", error)
             raise
         finally:
             if not swaps.is_in_force:

@@ -36,6 +36,7 @@ EMPTIED_AGAIN_S = 5.0
 SHARE_WITHOUT_DESCRIPTORS = 0.3
 """The share of the faults of disks in which the broker has no file descriptors, though its disk works."""
 STARTS_WITHIN_S = 10.0
+"""How long a broker may take to start, in seconds of virtual time."""
 TOLD_AFTER_S = 0.1
 """After this time, a broker has noted which of its logs have stopped."""
 POWER_SETTLES_S = 30.0
