@@ -112,8 +112,10 @@ class SimKafka:
         self.topic_ids: dict[str, UUID] = {}
         self._names: dict[UUID, str] = {}
         self._network = network
-        self._bootstrap = list(bootstrap)
+        self.bootstrap = list(bootstrap)
         self._leaders: dict[TopicPartition, tuple[str, int]] = {}
+        self._epochs: dict[tuple[UUID, int], int] = {}
+        """By topic id and partition, the newest leader epoch that metadata has told."""
         self._connections: dict[str, _ClientConnection] = {}
         self._numbers = count()
 
@@ -133,7 +135,7 @@ class SimKafka:
 
     def anyone(self) -> str:
         """Return the address of a random bootstrap broker."""
-        return self.chance.choice(self._bootstrap)
+        return self.chance.choice(self.bootstrap)
 
     async def back_off(self) -> None:
         """Wait a random time before a retry: 50 to 200 ms."""
@@ -185,7 +187,11 @@ class SimKafka:
             self._names[found.topic_id] = found.name
             for part in found.partitions:
                 place = TopicPartition(found.name, part.partition_index)
-                if part.leader_id in addresses and part.leader_epoch >= self._leaders.get(place, ("", -1))[1]:
+                key = found.topic_id, part.partition_index
+                if part.leader_epoch < self._epochs.get(key, -1):
+                    continue  # stale metadata: Kafka's clients ignore an older leader epoch too
+                self._epochs[key] = part.leader_epoch
+                if part.leader_id in addresses:
                     self._leaders[place] = addresses[part.leader_id], part.leader_epoch
 
 
