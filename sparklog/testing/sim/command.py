@@ -13,7 +13,9 @@ import gc
 import itertools
 import logging
 import multiprocessing
+import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Coroutine, Iterator
@@ -108,8 +110,17 @@ def run_named(scenario: Scenario) -> Verdict:
 
 
 def _prepare_worker() -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _expect_killed_coroutines()
     gc.freeze()  # imported modules stay: collections need not visit them
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent ends: a pool's workers wait for ever if a signal kills the parent."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _expect_killed_coroutines() -> None:
