@@ -43,6 +43,7 @@ from sparklog.group.topic_pattern import TopicMatches
 from sparklog.log import recovery
 from sparklog.log.directory.topic_configs import TopicCopy
 from sparklog.log.log import TimestampOffset
+from sparklog.log.producers import producer_state
 from sparklog.log.producers.producer_state import MarkerBatch, ProducerState
 from sparklog.log.producers.transactions import OpenTransactions
 from sparklog.log.producers.verifications import UNVERIFIED, Verification
@@ -388,6 +389,11 @@ def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(recovery, "check_closed", lambda *_: None)
 
 
+def snapshots_have_last_batches_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Kafka's: a broker that was stopped and started knows no other batch of a producer."""
+    monkeypatch.setattr(producer_state, "LATE_PRODUCERS", 0)
+
+
 def a_gap_that_begins_below_the_recovery_point_is_compactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it ends above that point, where nothing was compacted."""
 
@@ -727,6 +733,7 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (whoever_is_registered_is_who_he_was, of_kinds(FaultKind.POWER), 11),
         (whoever_is_registered_is_alive, of_kinds(FaultKind.POWER_AND_STOP), 0),
         (moves_wait_for_notices, scenario_of, 84955),
+        (snapshots_have_last_batches_only, scenario_of, 97907),
         (commits_count_at_once, with_members(FaultKind.KILL, FaultKind.ISOLATE), 5),
         (whoever_is_online_is_elected, of_kinds(FaultKind.KILL, FaultKind.ISOLATE), 2),
         (positions_are_of_whichever_topic_has_the_name, with_users(FaultKind.KILL, FaultKind.PAUSE), 89),

@@ -30,6 +30,7 @@ Apache Kafka uses the timestamp of the last record instead, so a producer of old
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from sparklog.base.errors import (
@@ -53,6 +54,8 @@ BATCHES_KEPT = 5
 MAX_PRODUCERS = 50_000  # per partition: about 70 MB
 MAX_OPEN = MAX_PRODUCERS // 2
 """Open transactions per partition; a batch that would begin one more is refused."""
+LATE_PRODUCERS = 5_000
+"""Of so many producers, those heard of last, a snapshot has all remembered batches; of the others the last one."""
 _SEQUENCES = 1 << 31
 
 
@@ -249,7 +252,9 @@ class ProducerStates:
     __slots__ = ("_states", "_verifications", "transactions")
 
     def __init__(self, entries: Iterable[ProducerEntry] = (), *, now_ms: int = 0) -> None:
-        self._states = {entry.producer_id: _from_entry(entry, now_ms) for entry in entries}
+        self._states: dict[int, ProducerState] = {}
+        for entry in entries:
+            self._states[entry.producer_id] = _after_entry(self.get(entry.producer_id), entry, now_ms)
         self._verifications = Verifications(MAX_PRODUCERS)
         self.transactions = OpenTransactions(
             (state.transaction_first_offset, producer_id)
@@ -275,8 +280,18 @@ class ProducerStates:
         self.transactions = OpenTransactions()
 
     def entries(self) -> list[ProducerEntry]:
-        """Return a snapshot's entries, sorted by producer id; Kafka writes them in the order of a hash table."""
-        return [_to_entry(producer_id, state) for producer_id, state in sorted(self._states.items())]
+        """Return a snapshot's entries, sorted by producer id; Kafka writes them in the order of a hash table.
+
+        Each remembered batch of a late producer has an entry, oldest first, so that a restart does not forget it.
+        Kafka writes the last one only, and reads of several the last one.
+        """
+        late = set(islice(reversed(self._states), LATE_PRODUCERS))
+        entries = []
+        for producer_id, state in sorted(self._states.items()):
+            if producer_id in late:
+                entries += _earlier_entries(producer_id, state)
+            entries.append(_last_entry(producer_id, state))
+        return entries
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, first_sequence: int, now_ms: int
@@ -395,18 +410,31 @@ class ProducerStates:
         return len(silent)
 
 
-def _from_entry(entry: ProducerEntry, now_ms: int) -> ProducerState:
+def _after_entry(known: ProducerState, entry: ProducerEntry, now_ms: int) -> ProducerState:
+    """Return the state of a snapshot's entry; `known` is that of the producer's entries before it."""
+    batches = known.batches[1 - BATCHES_KEPT :] if entry.producer_epoch == known.epoch else ()
     last = ProducerBatch(
         entry.producer_id, entry.producer_epoch, NONE if entry.last_sequence < 0 else entry.first_sequence,
         entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms, False,
     )  # fmt: skip
     return ProducerState(
         entry.producer_epoch, entry.coordinator_epoch, entry.timestamp_ms, entry.transaction_first_offset,
-        (last,) if entry.last_offset >= 0 else (), now_ms,
+        (*batches, last) if entry.last_offset >= 0 else (), now_ms,
     )  # fmt: skip
 
 
-def _to_entry(producer_id: int, state: ProducerState) -> ProducerEntry:
+def _earlier_entries(producer_id: int, state: ProducerState) -> list[ProducerEntry]:
+    """Return the entries of the remembered batches before the last one."""
+    return [
+        ProducerEntry(
+            producer_id, state.epoch, batch.last_sequence, batch.last_offset, batch.offset_delta, batch.timestamp_ms,
+            state.coordinator_epoch, NONE,
+        )
+        for batch in state.batches[:-1]
+    ]  # fmt: skip
+
+
+def _last_entry(producer_id: int, state: ProducerState) -> ProducerEntry:
     last = state.batches[-1] if state.batches else None
     return ProducerEntry(
         producer_id, state.epoch, state.last_sequence, last.last_offset if last else NONE,

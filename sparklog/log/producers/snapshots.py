@@ -1,6 +1,7 @@
 """Snapshots of producer state as of an offset, against which the next batches of idempotent producers are checked.
 
-`<offset>.snapshot` describes every producer with records below `offset`:
+`<offset>.snapshot` describes every producer with records below `offset`. A producer may have several entries, one for
+each of its last batches, oldest first. Kafka writes one, and of several it reads the last:
 
     position  size  field
     0         2     version: 1
@@ -48,7 +49,7 @@ class CorruptSnapshot(SparklogError):
 
 
 class ProducerEntry(NamedTuple):
-    """The state of one producer; -1 for every value that does not exist."""
+    """The state of one producer after a batch; -1 for every value that does not exist."""
 
     producer_id: int
     producer_epoch: int
@@ -61,7 +62,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """The first sequence number of the last batch; sequence numbers wrap around at 2^31."""
+        """The first sequence number of the batch; sequence numbers wrap around at 2^31."""
         return (self.last_sequence - self.offset_delta) % (1 << 31)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import grpc
 import pytest
@@ -10,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.base.errors import OutOfOrderSequenceNumber
 from sparklog.records.records import Record, write_records
-from sparklog.testing import RunningBroker
+from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import log_pb2, log_pb2_grpc
 from support.kafka.connection import Wire
 from support.patience import PATIENCE_MS
@@ -50,6 +52,20 @@ def produce(wire: Wire, topic: str, records: bytes) -> tuple[ErrorCode, int]:
     return answer.error_code, answer.base_offset
 
 
+@contextmanager
+def sending_to(broker: RunningBroker, topic: str) -> Iterator[Callable[..., tuple[int, int, int]]]:
+    """A function that sends batches in one request over gRPC, and returns the answer's error code and offsets."""
+
+    def send(*batches: bytes) -> tuple[int, int, int]:
+        part = log_pb2.PartitionProduce(topic=topic, partition=0, batches=b"".join(batches))
+        (answer,) = log.Produce(log_pb2.ProduceRequest(partitions=[part])).partitions
+        return answer.error.code, answer.base_offset, answer.last_offset
+
+    with grpc.insecure_channel(broker.bootstrap) as channel:
+        log = log_pb2_grpc.LogStub(channel)
+        yield send
+
+
 def end_offset(wire: Wire, topic: str) -> int:
     found = wire.send(
         LIST_OFFSETS, 5, replica_id=-1, isolation_level=0,
@@ -82,20 +98,21 @@ def test_a_gap_and_an_older_epoch_are_refused(wire: Wire, topic: str, producer_i
 def test_what_is_sent_again_over_grpc_is_written_once_whole_requests_only(
     wire: Wire, topic: str, producer_id: int, kafka_broker: RunningBroker
 ) -> None:
-    with grpc.insecure_channel(kafka_broker.bootstrap) as channel:
-        log = log_pb2_grpc.LogStub(channel)
-
-        def send(*batches: bytes) -> tuple[int, int, int]:
-            part = log_pb2.PartitionProduce(topic=topic, partition=0, batches=b"".join(batches))
-            (answer,) = log.Produce(log_pb2.ProduceRequest(partitions=[part])).partitions
-            return answer.error.code, answer.base_offset, answer.last_offset
-
-        batches = [numbered(producer_id, sequence, 2) for sequence in (0, 2, 4)]
+    batches = [numbered(producer_id, sequence, 2) for sequence in (0, 2, 4)]
+    with sending_to(kafka_broker, topic) as send:
         assert send(*batches[:2]) == (0, 0, 3)
         assert send(*batches[:2]) == (0, 0, 3)
         assert send(batches[1]) == (0, 2, 3)
         assert send(*batches[1:])[0] == OutOfOrderSequenceNumber.code
         assert send(batches[2]) == (0, 4, 5)
+
+
+def test_a_broker_that_was_stopped_and_started_knows_the_batches_before_the_last_one(tmp_path: Path) -> None:
+    batches = [numbered(7, sequence, 2) for sequence in (0, 2, 4)]
+    with start_broker(tmp_path) as broker, sending_to(broker, "t") as send:
+        assert [send(each) for each in batches[:2]] == [(0, 0, 1), (0, 2, 3)]
+    with start_broker(tmp_path) as broker, sending_to(broker, "t") as send:
+        assert [send(each) for each in batches] == [(0, 0, 1), (0, 2, 3), (0, 4, 5)]
 
 
 def test_the_partition_tells_who_has_written_to_it(wire: Wire, topic: str, producer_id: int) -> None:
