@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sparklog.base.ids import TopicPartition
-from sparklog.testing.sim.checks.history import Commit, History, OperationOutcome
+from sparklog.testing.sim.checks.history import AdminOperation, Commit, History, OperationOutcome
 from sparklog.testing.sim.checks.owners import JOINS, LEAVES_FOR_A_WHILE, MemberAnswer, MemberRequest, check_owners
 
 pytestmark = pytest.mark.slow
@@ -41,6 +41,12 @@ class GroupHistory:
         operation = self.history.begin(member, action)
         self.now += 0.1
         self.history.end(operation, OperationOutcome.OK, "a:1")
+        self.now += 0.1
+
+    def deletes(self, topic: str) -> None:
+        operation = self.history.begin("admin", AdminOperation(text=f"delete {topic}", deletes=topic))
+        self.now += 0.1
+        self.history.end(operation, OperationOutcome.INFO, "no answer")
         self.now += 0.1
 
     def kinds(self, *, is_doubled: bool = False) -> list[str]:
@@ -126,6 +132,14 @@ def test_a_partition_is_taken_while_its_member_is_away(group: GroupHistory) -> N
     group.told("b", 2, P0)
     assert group.kinds() == ["taken while away"]
     assert group.kinds(is_doubled=True) == []
+
+
+def test_a_partition_of_a_deleted_topic_is_not_taken(group: GroupHistory) -> None:
+    group.told("a", 1, P0, instance="i")
+    group.deletes(P0.topic)
+    group.told("a", -2, sent=LEAVES_FOR_A_WHILE, instance="i")
+    group.told("b", 2, P0)
+    assert group.kinds() == []
 
 
 @pytest.mark.parametrize("why", ["silent", "back"])

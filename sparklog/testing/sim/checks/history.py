@@ -132,6 +132,8 @@ class AdminOperation:
     """Any other request to the cluster, in words."""
 
     text: str
+    deletes: str | None = None
+    """The name of the topic that it deletes."""
 
 
 @dataclass(slots=True, kw_only=True)

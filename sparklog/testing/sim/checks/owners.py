@@ -13,7 +13,8 @@ in a later epoch, after the former member has given up the partition or was remo
                          no leave. Only members of KIP-848 refuse to be replaced
     taken while away     Another member gets a partition of a static member that has left for a while, whose session has
                          not ended, and that has not joined again. With requests that arrive twice, this may happen: the
-                         first copy of an old heartbeat may say that the member owns nothing
+                         first copy of an old heartbeat may say that the member owns nothing. Partitions of a topic that
+                         was deleted do not count: one that has its name now belongs to whoever gets it first
 
 The epoch of a classic member is its generation. SyncGroup answers its partitions.
 
@@ -30,7 +31,7 @@ from typing import NamedTuple
 
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim.checks.checker import Anomaly
-from sparklog.testing.sim.checks.history import ClientOperation, Commit, History
+from sparklog.testing.sim.checks.history import AdminOperation, ClientOperation, Commit, History
 
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
 """Epochs that a member sends instead of its own."""
@@ -100,7 +101,7 @@ def check_owners(history: History, session_s: float, *, is_doubled: bool = False
         *_late_owners(grants, commits),
         *_replaced_members(told, commits),
         *_second_members(history, told, commits, session_s),
-        *(() if is_doubled else _taken_while_away(told, grants, session_s)),
+        *(() if is_doubled else _taken_while_away(history, told, grants, session_s)),
     ]
 
 
@@ -177,7 +178,8 @@ def _second_members(history: History, told: Stays, commits: Commits, session_s: 
                 break
 
 
-def _taken_while_away(told: Stays, grants: Grants, session_s: float) -> Iterator[Anomaly]:
+def _taken_while_away(history: History, told: Stays, grants: Grants, session_s: float) -> Iterator[Anomaly]:
+    deletions = [(change.deletes, operation.invoked_at) for operation, change in history.of(AdminOperation)]
     for left, away in told:
         if away.epoch != LEAVES_FOR_A_WHILE:
             continue
@@ -199,11 +201,15 @@ def _taken_while_away(told: Stays, grants: Grants, session_s: float) -> Iterator
         until = min([own[-1].invoked_at + session_s / 2, *returns])
         for partition in own[-1].result.partitions:
             for each in grants[away.group, partition]:
-                is_meanwhile = left.ended_at < each.operation.invoked_at and each.operation.ended_at < until
-                if each.who != away.instance_id and is_meanwhile:
+                granted_at = each.operation.ended_at
+                is_meanwhile = left.ended_at < each.operation.invoked_at and granted_at < until
+                may_be_recreated = any(
+                    topic == partition.topic and invoked_at < granted_at for topic, invoked_at in deletions
+                )
+                if each.who != away.instance_id and is_meanwhile and not may_be_recreated:
                     yield Anomaly(
                         "taken while away",
                         f"{away.group}: {away.instance_id} left for a while at {left.ended_at:.3f} s; {each.who} had "
-                        f"{partition} at {each.operation.ended_at:.3f} s",
+                        f"{partition} at {granted_at:.3f} s",
                     )
                     break

@@ -83,7 +83,8 @@ class Administrator:
         return error is None or error.name == "TOPIC_ALREADY_EXISTS"
 
     async def _ask(self, text: str, api: Api[Any, Any], request: Any) -> None:
-        operation = self._history.begin(self._client.name, AdminOperation(text=text))
+        deletes = request.topics[0].name if api is delete_topics.API else None
+        operation = self._history.begin(self._client.name, AdminOperation(text=text, deletes=deletes))
         try:
             answer = await self._client.ask_any(api, request, TIMEOUT_MS)
         except KafkaError as error:
