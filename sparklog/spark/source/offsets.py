@@ -171,14 +171,20 @@ def stream_ranges(
     _check_stable(moved, bounds)
     ranges, lost = [], [f"{partition} is gone" for partition in sorted(start) if partition not in end]
     for partition, offset_to in sorted(end.items()):
-        log_start = bounds[partition].log_start if partition in bounds else 0
         offset_from = start.get(partition, 0)
-        if offset_from < log_start and offset_from < offset_to:
-            lost.append(f"{partition} was to be read from offset {offset_from}, but begins at {log_start}")
-            offset_from = log_start
-        if offset_to < offset_from and partition in start:
+        if offset_to < offset_from:
             lost.append(f"{partition} was read up to offset {offset_from}, but now ends at {offset_to}")
-        ranges.append(PartitionRange(partition, offset_from, offset_to))
+        if offset_to <= offset_from:
+            continue
+        if partition not in bounds:  # of a batch that was planned before a restart
+            lost.append(f"{partition} is gone")
+            continue
+        log_start, log_end = bounds[partition].log_start, bounds[partition].high_watermark
+        if offset_from < log_start:
+            lost.append(f"{partition} was to be read from offset {offset_from}, but begins at {log_start}")
+        if offset_to > log_end:
+            lost.append(f"{partition} was to be read up to offset {offset_to}, but ends at {log_end}")
+        ranges.append(PartitionRange(partition, max(offset_from, log_start), min(offset_to, log_end)))
     return [each for each in ranges if each.size > 0], lost
 
 

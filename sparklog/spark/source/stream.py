@@ -105,6 +105,7 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         """The same lookup as `_opened`, with readMode = history."""
         self._spans: BatchSpans | None = None
         self._initial: Json | None = None
+        self._initial_error: SparklogError | None = None
         self._begun = False
         """Whether Spark has asked for offsets beyond the first batch."""
         self._latest: dict[TopicPartition, int] | None = None
@@ -113,12 +114,24 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         """Offsets that this query has committed to the consumer group."""
 
     def initialOffset(self) -> Json:  # noqa: N802
+        if self._initial_error is not None:
+            raise self._initial_error
         if self._initial is None:
             bounds = self._lookup.bounds(self._options.selection)
             start, lost = starting_offsets(self._options.starting, bounds, self._lookup)
             report_losses(lost, fail=self._options.fail_on_data_loss)
             self._initial = to_json(start)
         return self._initial
+
+    def _note_initial_offset(self) -> None:
+        """Find the initial offset now: Spark asks later, when there may be more records, and not after a restart.
+
+        So an error is raised only once Spark asks: the checkpoint may be right although the options no longer are.
+        """
+        try:
+            self.initialOffset()
+        except SparklogError as error:
+            self._initial_error = error
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         limits = self._options.trigger_limits
@@ -133,7 +146,7 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
 
     def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
         if start is None:  # before Spark 4.2
-            self.initialOffset()  # now: Spark asks later, when there may be more records
+            self._note_initial_offset()
             self._latest = settled(lambda: self._end(self._latest or {}, ReadAllAvailable()))
             return to_json(self._latest or {})
         begin = _without_first_start(start)
@@ -175,9 +188,9 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         return self._spans.begin(tasks, start, end)
 
     def _plan(self, start: Json, end: Json) -> Sequence[Task | HistoryTask]:
-        bounds = self._lookup.bounds(self._options.selection)
-        begin = end.get(FIRST_START, start) if start != end else start
-        ranges, lost = stream_ranges(_without_first_start(begin), _without_first_start(end), bounds)
+        begin = _without_first_start(end.get(FIRST_START, start) if start != end else start)
+        ends = _without_first_start(end)
+        ranges, lost = stream_ranges(begin, ends, self._settled_bounds(ends))
         if self._history is not None:
             return self._history.plan(ranges, EVERYTHING, lost)
         report_losses(lost, fail=self._options.fail_on_data_loss)
@@ -232,8 +245,8 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
                 self._opened = self._history = HistoryLookup(self._options, self._opened)
         return self._opened
 
-    def _settled_bounds(self, begin: dict[TopicPartition, int]) -> dict[TopicPartition, ReadableOffsets]:
-        """Return the current bounds. Ask again while a log seems to end before the offset that was read already.
+    def _settled_bounds(self, known: dict[TopicPartition, int]) -> dict[TopicPartition, ReadableOffsets]:
+        """Return the current bounds. Ask again while a log seems to end before an offset that was known already.
 
         A broker that has just started may not know its high watermarks yet. A log that stays too short has lost
         records; `partitions` reports that.
@@ -241,7 +254,7 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         broker = self._options.broker
         bounds = self._lookup.bounds(self._options.selection)
         for _ in range(broker.retries if broker else 0):
-            if all(begin.get(partition, 0) <= each.high_watermark for partition, each in bounds.items()):
+            if all(known.get(partition, 0) <= each.high_watermark for partition, each in bounds.items()):
                 break
             self._sleep(broker.retry_backoff_ms / 1000 if broker else 0)
             bounds = self._lookup.bounds(self._options.selection)

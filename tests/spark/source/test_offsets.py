@@ -156,6 +156,18 @@ def test_a_trigger_says_what_is_gone():
         "a-1 was to be read from offset 0, but begins at 2",
     ]
     assert stream_ranges({A0: 9}, {A0: 7}, bounds) == ([], ["a-0 was read up to offset 9, but now ends at 7"])
+    begins_later = {A0: ReadableOffsets(100, 200)}
+    assert stream_ranges({A0: 10}, {A0: 50}, begins_later) == (
+        [], ["a-0 was to be read from offset 10, but begins at 100"],
+    )  # fmt: skip
+
+
+def test_of_a_planned_batch_what_is_left_is_read():
+    bounds = {A0: ReadableOffsets(0, 9)}
+    assert stream_ranges({A0: 3, B0: 2}, {A0: 12, B0: 5}, bounds) == (
+        [PartitionRange(A0, 3, 9)], ["a-0 was to be read up to offset 12, but ends at 9", "b-0 is gone"],
+    )  # fmt: skip
+    assert stream_ranges({A0: 3, B0: 5}, {A0: 3, B0: 5}, bounds) == ([], [])
 
 
 def test_a_log_whose_records_were_all_read_may_lose_them():

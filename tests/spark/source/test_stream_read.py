@@ -12,6 +12,8 @@ from chispa import assert_df_equality
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from sparklog.base.errors import DataLost
+from sparklog.base.ids import TopicPartition
 from sparklog.spark.columns import table_schema
 from sparklog.spark.source.option_parsing import parse_read_options
 from sparklog.spark.source.option_table import OptionUse
@@ -141,6 +143,7 @@ def test_records_that_were_deleted_unread_fail_the_query_or_are_left_out(topics,
 
 def stream_reader(topics, topic, **options):
     given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, **options}
+    given = {name: value for name, value in given.items() if value is not None}
     return TopicStreamReader(parse_read_options(given, OptionUse.STREAM), table_schema(include_headers=False))
 
 
@@ -228,6 +231,30 @@ def test_a_topic_that_became_shorter_is_a_loss_once_the_broker_insists(topics):
     assert naps == [0.007, 0.007]
     with pytest.raises(Exception, match="was read up to offset 9, but now ends at 5"):
         reader.partitions({topic: {"0": 9}}, {topic: {"0": 5}})
+
+
+def test_a_planned_batch_whose_records_are_gone_is_a_loss_too(topics):
+    kept, deleted = topics.create(), topics.create()
+    for topic in (kept, deleted):
+        topics.fill(topic, 10)
+    begin, end = {kept: {"0": 5}, deleted: {"0": 5}}, {kept: {"0": 15}, deleted: {"0": 10}}
+    topics.admin.delete_topics([deleted])
+    both = {"subscribe": None, "subscribePattern": f"{kept}|{deleted}"}
+    with pytest.raises(DataLost, match=f"{kept}-0 was to be read up to offset 15, but ends at 10.*{deleted}-0 is gone"):
+        stream_reader(topics, kept, **both).partitions(begin, end)
+    lenient = stream_reader(topics, kept, **both, failOnDataLoss="false")
+    read = [batch for task in lenient.partitions(begin, end) for batch in lenient.read(task)]
+    assert sum(batch.num_rows for batch in read) == 5
+
+
+def test_before_spark_4_2_a_query_with_a_checkpoint_does_not_need_its_starting_offsets(topics):
+    topic = topics.create()
+    topics.fill(topic, 10)
+    topics.admin.delete_records({TopicPartition(topic, 0): 5})
+    reader = stream_reader(topics, topic, startingOffsets=json.dumps({topic: {"0": 0}}))
+    assert reader.latestOffset() == {topic: {"0": 10}}
+    with pytest.raises(DataLost, match="was to be read from offset 0, but begins at 5"):
+        reader.initialOffset()
 
 
 @pytest.fixture
