@@ -62,7 +62,7 @@ def command() -> None:
     A Spark query that writes with deliveryGuarantee = exactly_once has a sink: spark-QUERY ID, or spark-QUERY
     ID-sparkSinkId. Each of its triggers is a batch. The sink remembers the last batch that was committed, and skips
     batches up to it if Spark writes them again. A batch job has a sink of its own, spark-job-ID, which is forgotten
-    after a while; if it numbers its writes (txnAppId), they have spark-app-APPLICATION-TOPIC.
+    after a while; if it numbers its writes (txnAppId), they have spark-app-APPLICATION/TOPIC.
     """
 
 

@@ -12,11 +12,12 @@ rows, because other parts of the query may depend on that, but send nothing.
     query             sink                       run                 batch
     stream            spark-<query id>           the run's id        the batch's id
     foreachBatch      spark-<query id>-<topic>   the run's id        the batch's id
-    txnAppId          spark-app-<app>-<topic>    a new id            txnVersion
+    txnAppId          spark-app-<app>/<topic>    a new id            txnVersion
     batch job         spark-job-<a new id>       the same id         0
 
 The option `sparkSinkId` takes the place of the topic in `foreachBatch` and with `txnAppId`, and is added to the id of a
-stream. Without it, and without the option `topic`, nothing is added.
+stream. Without it, and without the option `topic`, nothing is added. A slash separates application and topic, because
+both may have dashes.
 
 The ids of a query are in the properties of its tasks; the query id stays in the checkpoint. With a deleted checkpoint,
 the query gets a new id and a new sink. If a user's `sparkSinkId` replaced the id, the new query's batches, from 0 on,
@@ -81,7 +82,7 @@ def job_batch(job_id: UUID, options: WriteOptions) -> SinkBatch:
     """Return the batch of a job outside of a stream, or of a write that its application numbers."""
     if options.transaction is None:
         return SinkBatch(SinkBatchId(f"spark-job-{job_id}", str(job_id), 0), True)
-    sink_id = f"spark-app-{options.transaction.app_id}{_suffix(options.sink_id or options.topic)}"
+    sink_id = f"spark-app-{options.transaction.app_id}{_suffix('/', options.sink_id or options.topic)}"
     return SinkBatch(SinkBatchId(sink_id, str(job_id), options.transaction.version), False)
 
 
@@ -100,12 +101,12 @@ def current_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
         return job
     if not (query_id and batch_id and run_id):
         raise InvalidTxnState(f"the task of a stream lacks one of the properties {QUERY_ID}, {BATCH_ID}, {RUN_ID}")
-    suffix = _suffix(options.sink_id or (options.topic if job is not None else None))
+    suffix = _suffix("-", options.sink_id or (options.topic if job is not None else None))
     return SinkBatch(SinkBatchId(f"spark-{query_id}{suffix}", run_id, int(batch_id)), False)
 
 
-def _suffix(of_write: str | None) -> str:
-    return f"-{of_write}" if of_write else ""
+def _suffix(separator: str, of_write: str | None) -> str:
+    return f"{separator}{of_write}" if of_write else ""
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StringType, StructType
 
 from sparklog.base.errors import InvalidTxnState, TransactionalIdNotFound
 from sparklog.client import Producer
@@ -378,7 +379,7 @@ def test_a_job_that_its_application_numbers_is_written_once(spark, topics, fault
         write(version)
     write(20261125, other)
     assert values(target) == values(other) == once
-    assert described(sinks, f"spark-app-{application}-{target}").committed_batch_id == 20261125
+    assert described(sinks, f"spark-app-{application}/{target}").committed_batch_id == 20261125
     write(20261126, offset=ROWS)
     assert values(target) == dict.fromkeys(map(str, range(2 * ROWS)), 1)
 
@@ -458,6 +459,17 @@ def test_tasks_of_a_committed_batch_read_their_rows_and_say_that_they_are_skippe
         f"batch 0 of spark-{task.query_id} is committed: its rows are skipped",
         f"batch 0 of spark-{task.query_id} was committed by an earlier run of the query: nothing was written",
     ]
+
+
+def test_applications_and_topics_with_dashes_have_sinks_of_their_own(topics, values):
+    name = unique("sales")
+    for application, topic in (("daily", f"report-{name}"), ("daily-report", name)):
+        topics.admin.create_topic(topic, partitions=1)
+        options = {"kafka.bootstrap.servers": topics.bootstrap, "topic": topic}
+        numbered = parse_write_options({**options, "txnAppId": application, "txnVersion": "1"})
+        writer = TopicWriter(numbered, StructType().add("value", StringType()), overwrite=False)
+        writer.commit([writer.write(iter([pa.record_batch({"value": pa.array(["a"])})]))])
+        assert values(topic) == {"a": 1}
 
 
 def test_tasks_without_rows_do_not_join(task, sinks):
