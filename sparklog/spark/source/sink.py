@@ -37,7 +37,7 @@ from uuid import UUID
 
 from pyspark import TaskContext
 
-from sparklog.base.errors import InvalidTxnState, KafkaError, ProducerFenced, RetriableError
+from sparklog.base.errors import ConfigError, InvalidTxnState, KafkaError, ProducerFenced, RetriableError
 from sparklog.client import Producer
 from sparklog.client.sinks.sinks import BatchProducer, BatchWinner, SinkBatchId
 from sparklog.client.sinks.sync import SinkClient
@@ -91,7 +91,8 @@ def current_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
 
     job: set for a batch writer, whose job is part of a query if it runs in `foreachBatch`
 
-    Raises InvalidTxnState if the task belongs to neither a query nor a job.
+    Raises InvalidTxnState if the task belongs to neither a query nor a job, and ConfigError if the user's code has set
+    another job group than the query's.
     """
     context = TaskContext.get()
     query_id, batch_id, run_id = (
@@ -101,8 +102,24 @@ def current_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
         return job
     if not (query_id and batch_id and run_id):
         raise InvalidTxnState(f"the task of a stream lacks one of the properties {QUERY_ID}, {BATCH_ID}, {RUN_ID}")
+    _check_run_id(run_id)
     suffix = _suffix("-", options.sink_id or (options.topic if job is not None else None))
     return SinkBatch(SinkBatchId(f"spark-{query_id}{suffix}", run_id, int(batch_id)), False)
+
+
+def _check_run_id(run_id: str) -> None:
+    """Raise ConfigError for a job group that is not the query's.
+
+    A group of the user's has the same name in every run. The sink could not tell a batch that is written again after a
+    restart from a second write of one run, which it refuses.
+    """
+    try:
+        UUID(run_id)
+    except ValueError:
+        raise ConfigError(
+            f"the job group is {run_id!r}: a write in foreachBatch must run in the query's own job group; "
+            "do not call setJobGroup before it"
+        ) from None
 
 
 def _suffix(separator: str, of_write: str | None) -> str:

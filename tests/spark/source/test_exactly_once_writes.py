@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -48,6 +49,7 @@ ROWS, AT_ONCE = 40, 20
 """Two triggers."""
 UNCOMMITTED = {"kafka.isolation.level": "read_uncommitted"}
 TIMEOUT_MS = 60_000
+RUN = str(uuid4())
 
 
 class Faults:
@@ -322,6 +324,19 @@ def test_a_second_write_to_a_topic_in_foreach_batch_asks_for_an_id(copy, topics,
     assert values(copy.target).total() == AT_ONCE
 
 
+def test_a_write_in_another_job_group_than_the_querys_fails_before_anything_is_committed(copy, spark, values, sinks):
+    """The name of the group is the same in every run: after a restart, no batch could be told from a second write."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        spark.sparkContext.setJobGroup("etl", "the user's own")
+        frame.write.format("sparklog").options(**copy.plain, topic=copy.target).mode("append").save()
+
+    assert "do not call setJobGroup before it" in copy.fail(write)
+    assert values(copy.target, **UNCOMMITTED) == {}
+    with pytest.raises(TransactionalIdNotFound):
+        sinks.describe(f"{copy.sink_id}-{copy.target}")
+
+
 # Batch jobs
 
 
@@ -439,7 +454,7 @@ def task(topics, monkeypatch) -> Task:
 
 def test_only_the_attempts_whose_messages_spark_passes_on_are_seen(task, values, sinks):
     """As with speculative tasks: both attempts end well, and the commit names one of them."""
-    loser, winner, other = (task.write("run", 0, *rows) for rows in (["a", "b"], ["a", "b"], ["c"]))
+    loser, winner, other = (task.write(RUN, 0, *rows) for rows in (["a", "b"], ["a", "b"], ["c"]))
     task.commit(winner, None, other)
     described(sinks, f"spark-{task.query_id}")
     assert values(task.options.topic) == {"a": 1, "b": 1, "c": 1}
@@ -448,9 +463,9 @@ def test_only_the_attempts_whose_messages_spark_passes_on_are_seen(task, values,
 
 
 def test_tasks_of_a_committed_batch_read_their_rows_and_say_that_they_are_skipped(task, caplog):
-    task.commit(task.write("run", 0, "a", "b"))
+    task.commit(task.write(RUN, 0, "a", "b"))
     with caplog.at_level(logging.WARNING, sink.__name__):
-        again = task.write("restarted", 0, "a", "b")
+        again = task.write(str(uuid4()), 0, "a", "b")
         assert next(task.left, None) is None
         task.commit(again)
     assert again.records == 0
@@ -473,7 +488,7 @@ def test_applications_and_topics_with_dashes_have_sinks_of_their_own(topics, val
 
 
 def test_tasks_without_rows_do_not_join(task, sinks):
-    task.commit(task.write("run", 0), task.write("run", 0))
+    task.commit(task.write(RUN, 0), task.write(RUN, 0))
     with pytest.raises(TransactionalIdNotFound):
         sinks.describe(f"spark-{task.query_id}")
 
@@ -496,6 +511,6 @@ def test_a_task_goes_on_longer_than_the_timeout_of_its_batch(task, topics, value
         return send_table(self, *args, **kwargs)
 
     monkeypatch.setattr(Producer, "send_table", send_late)
-    task.commit(task.write("run", 0, "a"))
+    task.commit(task.write(RUN, 0, "a"))
     described(sinks, f"spark-{task.query_id}")
     assert values(task.options.topic) == {"a": 1}
