@@ -8,6 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import DataLost, LogTruncation, NetworkException, RequestTimedOut, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Consumer
@@ -33,6 +34,19 @@ def test_a_range_is_fetched_to_its_end_and_no_further(topics):
     tasks = reader.partitions()
     assert [type(task) for task in tasks] == [FetchTask] * 4
     assert [row["offset"] for row in rows_of(reader, tasks)] == list(range(33, 402))
+
+
+def test_times_beyond_microseconds_are_the_same_from_broker_and_files(topics):
+    topic, farthest = topics.create(message_timestamp_after_max_ms=MAX_LONG), MAX_LONG // 1000
+    times = [-farthest, 0, farthest, farthest + 1, MAX_LONG - 5]
+    topics.fill(topic, len(times), timestamp=pa.array(times, pa.timestamp("ms", "UTC")))
+
+    def read(mode: str) -> list[int]:
+        reader = make_reader({"bootstrap.servers": topics.bootstrap, "subscribe": topic, "readMode": mode})
+        batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+        return [each for batch in batches for each in batch.column("timestamp").cast("int64").to_pylist()]
+
+    assert read("fetch") == read("segments") == [min(each, farthest) * 1000 for each in times]
 
 
 def test_batches_larger_than_a_fetch_come_too(topics):
