@@ -10,13 +10,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from sparklog.arrow.filesystems import LogDirOwner, LogReaders, open_folder, open_reader
 from sparklog.arrow.folders import PartitionFolder, ReadableOffsets, partition_folders
 from sparklog.arrow.options import IsolationLevel
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import ConfigError, KafkaError
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, encode_id
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.directory.checkpoints import (
@@ -45,8 +46,12 @@ def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
 class FolderLookup:
     """Lookup that answers from a log directory. Implements Lookup."""
 
-    def __init__(self, folders: Mapping[TopicPartition, PartitionFolder]) -> None:
-        self._folders = folders
+    def __init__(self, path: str, *, is_committed_only: bool) -> None:
+        self._path = path
+        self._is_committed_only = is_committed_only
+        self._folders: dict[TopicPartition, PartitionFolder] = {}
+        self._is_fresh = False
+        """Whether the directory was listed after the last call of `bounds`."""
 
     @classmethod
     def open(cls, path: str, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> FolderLookup:
@@ -54,18 +59,19 @@ class FolderLookup:
 
         Raises ConfigError if there are none.
         """
-        committed_only = isolation_level is IsolationLevel.READ_COMMITTED
-        return cls(
-            {
-                partition: PartitionFolder(partition, location, is_committed_only=committed_only)
-                for partition, location in partition_folders(path).items()
-            }
-        )
+        lookup = cls(path, is_committed_only=isolation_level is IsolationLevel.READ_COMMITTED)
+        lookup._list()
+        return lookup
 
     def topics(self, selection: Selection) -> list[str]:
         return sorted({partition.topic for partition in self._selected(selection)})
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, ReadableOffsets]:
+        """Return the bounds of the selected partitions, with those that have appeared since the last call."""
+        if not self._is_fresh:
+            with contextlib.suppress(ConfigError):  # all folders are gone: the bounds of the known partitions show it
+                self._list()
+        self._is_fresh = False
         readers = LogReaders()
         return {
             partition: self._folders[partition].bounds(readers.open(self.folder(partition)))
@@ -104,6 +110,18 @@ class FolderLookup:
 
     def close(self) -> None:
         """Do nothing: no file is held open."""
+
+    def _list(self) -> None:
+        """Add the partitions that are new. Those that are gone stay, so that a query notices what it loses.
+
+        Raises ConfigError if there are none.
+        """
+        for partition, location in partition_folders(self._path).items():
+            if partition not in self._folders:
+                self._folders[partition] = PartitionFolder(
+                    partition, location, is_committed_only=self._is_committed_only
+                )
+        self._is_fresh = True
 
     def _selected(self, selection: Selection) -> list[TopicPartition]:
         there = sorted(self._folders)

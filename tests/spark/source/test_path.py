@@ -5,15 +5,20 @@ from __future__ import annotations
 import pyspark.sql.functions as f
 import pytest
 from chispa import assert_df_equality
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparklog.arrow.folders import ReadableOffsets
 from sparklog.base.errors import ConfigError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.columns import table_schema
 from sparklog.spark.folders import FolderLookup
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.options import AllTopics, Subscribe
+from sparklog.spark.source.stream import TopicStreamReader
 from support import GOLDEN
 from support.golden import FOLDERS, expected_rows
+from support.logs.folders import write_folder
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,22 @@ def test_a_path_without_a_log_is_refused(tmp_path, path, reason):
 def test_a_partition_that_is_only_being_made_is_empty(tmp_path):
     (tmp_path / "orders-0").mkdir()
     assert FolderLookup.open(str(tmp_path)).bounds(AllTopics()) == {TopicPartition("orders", 0): ReadableOffsets(0, 0)}
+
+
+def test_a_stream_of_a_log_directory_reads_what_appears_in_it(tmp_path):
+    """Topics and partitions that appear while the query runs are read from their beginning."""
+    write_folder(tmp_path / "orders-0", batches=[(0, 0)], epochs=[(0, 0)])
+    options = {"path": str(tmp_path), "subscribePattern": "orders.*", "startingOffsets": "latest"}
+    reader = TopicStreamReader(parse_read_options(options, OptionUse.STREAM), table_schema(include_headers=False))
+    start = reader.initialOffset()
+    for appeared in ("orders-1", "orders-of-today-0", "notes-0"):
+        write_folder(tmp_path / appeared, batches=[(0, 0), (3, 0)], epochs=[(0, 0)])
+    end = reader.latestOffset(start, ReadAllAvailable())
+    rows = [row for task in reader.partitions(start, end) for batch in reader.read(task) for row in batch.to_pylist()]
+    assert sorted((row["topic"], row["partition"], row["offset"]) for row in rows) == [
+        *(("orders", 1, offset) for offset in range(6)),
+        *(("orders-of-today", 0, offset) for offset in range(6)),
+    ]
 
 
 def test_topics_that_are_not_in_the_directory_are_named():
