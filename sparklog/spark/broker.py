@@ -102,17 +102,17 @@ class BrokerLookup:
     def bounds(self, selection: Selection) -> dict[TopicPartition, ReadableOffsets]:
         """Return the bounds of the selected partitions; wait up to `ELECTION_MS` for a partition without a leader.
 
-        Raises the partition's error after that time, and UnknownTopicOrPartition at once.
+        Raises the partition's error after that time. If the selection names its topics, UnknownTopicOrPartition is
+        raised at once; otherwise a topic was deleted after its name was listed, and the next list lacks it.
         """
+        is_named = isinstance(selection, Subscribe | Assign)
         deadline = time.monotonic() + min(self._timeout_ms, ELECTION_MS) / 1000
         self._is_fresh = False
         while True:
             try:
                 return self._bounds(selection)
-            except UnknownTopicOrPartition:
-                raise
-            except RetriableError:
-                if time.monotonic() >= deadline:
+            except RetriableError as error:
+                if time.monotonic() >= deadline or (is_named and isinstance(error, UnknownTopicOrPartition)):
                     raise
             time.sleep(ELECTION_PAUSE_S)
 

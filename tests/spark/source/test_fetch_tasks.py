@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 
@@ -12,9 +13,12 @@ from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import DataLost, LogTruncation, NetworkException, RequestTimedOut, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Consumer
+from sparklog.spark.broker import BrokerLookup
+from sparklog.spark.source.options import Selection
 from sparklog.spark.source.scan import FetchTask
 from sparklog.testing import start_broker
 from support.logs.folders import write_folder
+from support.names import unique
 from support.patience import PATIENCE_S
 from support.spark_topics import Topics, make_reader, rows_of
 
@@ -98,6 +102,25 @@ def test_a_partition_that_is_not_there_is_named(topics):
     assigned = {"bootstrap.servers": topics.bootstrap, "assign": json.dumps({topic: [1, 2]})}
     with pytest.raises(UnknownTopicOrPartition, match=f"{topic}-2"):
         make_reader(assigned).partitions()
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_after_it_was_listed_is_left_out(topics, monkeypatch):
+    kept, deleted = unique("listed"), unique("listed")
+    for name in (kept, deleted):
+        topics.admin.create_topic(name, partitions=1)
+    topics.fill(kept, 3)
+    there = BrokerLookup.topics
+
+    def delete_after(self: BrokerLookup, selection: Selection) -> list[str]:
+        names = there(self, selection)
+        if deleted in names:
+            with contextlib.suppress(UnknownTopicOrPartition):  # the next list may still have it
+                topics.admin.delete_topics([deleted])
+        return names
+
+    monkeypatch.setattr(BrokerLookup, "topics", delete_after)
+    reader = make_reader({"bootstrap.servers": topics.bootstrap, "subscribePattern": f"{kept}|{deleted}"})
+    assert [row["topic"] for row in rows_of(reader)] == [kept] * 3
 
 
 def test_a_broker_that_goes_away_fails_the_task_in_time():
