@@ -2,7 +2,8 @@
 
 Files may change between plan and read. `LogReader` handles segments that were renamed, rolled or compacted; the caller
 provides another source for records that are gone. The plan has the aborted transactions, whose batches are skipped by
-their headers.
+their headers. It has them from the transaction indexes, which may lack an entry. A read of committed records looks at
+the markers of all transactions whose records it returns, also behind its range, and fails if such an entry is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import LogReader
 from sparklog.log.segment.ranges import ReadRange
 from sparklog.log.segment.scan import place_at
-from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges, SeenTransactions
 from sparklog.records.arrow import decode_batches
 
 GONE = (OffsetOutOfRange, FileNotFoundError)
@@ -33,8 +34,6 @@ CHUNK_BYTES = 2 << 20
 GROUP_BYTES = 4 << 20
 """Bytes decoded at once if records are compressed."""
 Result = TypeVar("Result")
-Aborts = list[tuple[int, int]] | None
-"""Producer id and offset of abort markers; None for a read of uncommitted records."""
 
 
 def settled(plan: Callable[[], Result]) -> Result:
@@ -72,35 +71,35 @@ class PartitionRead:
         Raises CorruptRecord and OSError.
         """
 
-        def decoded(data: Buffer, piece: ReadRange, aborts: Aborts) -> Iterator[pa.RecordBatch]:
+        def decoded(data: Buffer, piece: ReadRange, seen: SeenTransactions | None) -> Iterator[pa.RecordBatch]:
             for part in (data,) if self.oldest_ms is None else not_older(data, self.oldest_ms):
-                yield from self._decoded(part, piece, aborts)
+                yield from self._decoded(part, piece, seen)
 
         return self.walk(pieces, decoded, elsewhere)
 
     def walk(
         self,
         pieces: Sequence[ReadRange],
-        take: Callable[[Buffer, ReadRange, Aborts], Iterable[Result]],
+        take: Callable[[Buffer, ReadRange, SeenTransactions | None], Iterable[Result]],
         elsewhere: Callable[[ReadRange], Iterable[Result]],
     ) -> Iterator[Result]:
         """Yield the results of `take` for each chunk of whole batches, and of `elsewhere` for missing parts, in order.
 
-        take: gets a chunk, its piece, and a list for abort markers
+        take: gets a chunk, its piece, and the object to which it adds transactions; None for uncommitted records
 
         Raises as `read` does.
         """
         reader = open_reader(self.folder)
-        aborts: Aborts = [] if self.is_committed_only else None
+        seen = SeenTransactions() if self.is_committed_only else None
         for piece in pieces:
             last: Buffer = b""
             try:
                 for last in reader.read(piece, CHUNK_BYTES):
-                    yield from take(last, piece, aborts)
+                    yield from take(last, piece, seen)
             except GONE:
                 yield from elsewhere(piece._replace(offset_from=max(piece.offset_from, end_of(last))))
-        if aborts:
-            self._check_listed(reader, aborts)
+        if seen is not None and (seen.aborts or seen.open):
+            self._check_listed(reader, seen, pieces[-1].offset_to)
 
     def read_left(self, missing: ReadRange) -> tuple[list[str], Iterator[pa.RecordBatch]]:
         """Return the lost offsets of a piece that its segment no longer has, and the records in other segments."""
@@ -124,7 +123,9 @@ class PartitionRead:
             for records in self._decoded(data, piece)
         )
 
-    def _decoded(self, data: Buffer, wanted: ReadRange, aborts: Aborts = None) -> Iterator[pa.RecordBatch]:
+    def _decoded(
+        self, data: Buffer, wanted: ReadRange, seen: SeenTransactions | None = None
+    ) -> Iterator[pa.RecordBatch]:
         return decode_batches(
             data,
             columns=self.columns,
@@ -133,21 +134,23 @@ class PartitionRead:
             timestamp_unit="us",
             group_bytes=GROUP_BYTES,
             aborted=self.aborted,
-            aborts=aborts,
+            seen=seen,
         )
 
-    def _check_listed(self, reader: LogReader, aborts: Sequence[tuple[int, int]]) -> None:
-        """Raise CorruptRecord if records were read whose abort marker is missing in the transaction indexes.
+    def _check_listed(self, reader: LogReader, seen: SeenTransactions, offset_to: int) -> None:
+        """Raise CorruptRecord if records below `offset_to` were read whose abort marker is missing in the indexes.
 
-        A marker without records is no error: a producer may abort a transaction without records here.
+        A broker without file descriptors or disk space writes an entry later than the marker. A marker without records
+        is no error: a producer may abort a transaction without records here.
         """
-        unlisted = self.aborted.unlisted(aborts)
-        if not unlisted:
-            return
-        offsets = [offset for _, offset in unlisted]
         with contextlib.suppress(*GONE):
+            behind = reader.aborts_behind(offset_to, seen.open) if seen.open else []
+            unlisted = self.aborted.unlisted([*seen.aborts, *behind])
+            if not unlisted:
+                return
+            offsets = [offset for _, offset in unlisted]
             for found in reader.aborted_by_markers(min(offsets), max(offsets) + 1):
-                if (found.producer_id, found.last_offset) in unlisted:
+                if (found.producer_id, found.last_offset) in unlisted and found.first_offset < offset_to:
                     raise CorruptRecord(
                         f"{self.partition}: the transaction that was aborted at offset {found.last_offset} is missing "
                         f"in the transaction index in {self.folder}, so its records cannot be omitted"

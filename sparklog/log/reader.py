@@ -31,7 +31,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -230,6 +230,22 @@ class LogReader:
         """
         found = self._retry(lambda listing: self._aborted_by_markers(listing, offset_from, offset_to))
         return [each for each in found if offset_from <= each.last_offset < offset_to]
+
+    def aborts_behind(self, offset: int, begun: Mapping[int, int]) -> list[tuple[int, int]]:
+        """Return producer id and offset of the markers that abort transactions which have begun below `offset`.
+
+        begun: an offset of each such transaction, by producer id. Reads the headers from `offset` on until all have
+        ended. Raises CorruptRecord.
+        """
+
+        def look(listing: _Listing) -> list[AbortedTransaction]:
+            walked, awaited = TransactionWalk(offset_from=offset, offset=offset, open=dict(begun)), set(begun)
+            for base, next_base in pairwise([*listing.bases, MAX_LONG]):
+                if awaited and walked.offset < next_base:
+                    follow(walked, self._open(base), MAX_LONG, awaited)
+            return walked.aborted
+
+        return [(each.producer_id, each.last_offset) for each in self._retry(look) if each.first_offset < offset]
 
     def _aborted_by_markers(self, listing: _Listing, offset_from: int, offset_to: int) -> list[AbortedTransaction]:
         walked = from_snapshot(self._fs, self._folder, listing.files, offset_from)

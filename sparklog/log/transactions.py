@@ -92,8 +92,10 @@ def from_snapshot(fs: ReadFs, folder: str, files: Iterable[SegmentFile], offset_
     return TransactionWalk()
 
 
-def follow(walked: TransactionWalk, segment: ReadSegment, offset_to: int) -> None:
+def follow(walked: TransactionWalk, segment: ReadSegment, offset_to: int, awaited: set[int] | None = None) -> None:
     """Continue with the batches of a segment from `walked.offset` on that begin below `offset_to`.
+
+    awaited: producers whose markers are taken out of it; the walk ends when none is left
 
     Raises CorruptRecord or OSError.
     """
@@ -106,6 +108,10 @@ def follow(walked: TransactionWalk, segment: ReadSegment, offset_to: int) -> Non
             return
         if batch.attributes & CONTROL_BIT:
             walked.end(batch, _marker_of(segment, batch))
+            if awaited is not None:
+                awaited.discard(batch.producer_id)
+                if not awaited:
+                    return
         else:
             walked.add(batch)
         if walked.offset >= offset_to:

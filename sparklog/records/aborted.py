@@ -70,3 +70,22 @@ class AbortedRanges:
 
 
 NONE_ABORTED = AbortedRanges()
+
+
+class SeenTransactions:
+    """The transactions of the batches that a reader has seen, in the order of the log."""
+
+    def __init__(self) -> None:
+        self.aborts: list[tuple[int, int]] = []
+        """Producer id and offset of each marker that aborts a transaction."""
+        self.open: dict[int, int] = {}
+        """The last batch with records for the reader, by producer id, of each transaction whose marker comes later."""
+
+    def add(self, producer_ids: Numbers, offsets: Numbers, are_markers: NDArray[np.bool_]) -> None:
+        """Add batches with records for the reader, and markers of any kind."""
+        last = {producer_id: at for at, producer_id in enumerate(producer_ids.tolist())}
+        for producer_id, at in last.items():
+            if are_markers[at]:
+                self.open.pop(producer_id, None)
+            else:
+                self.open[producer_id] = int(offsets[at])

@@ -10,9 +10,17 @@ import numpy as np
 
 from sparklog.base.fs import Buffer
 from sparklog.records import decode_kernels as kernels
-from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
-from sparklog.records.batch import CONTROL_BIT
-from sparklog.records.decoding import Bytes, Table, aborts_in, as_bytes, decode_batches, refuse, skip_aborted
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges, SeenTransactions
+from sparklog.records.decoding import (
+    Bytes,
+    Table,
+    as_bytes,
+    decode_batches,
+    note_transactions,
+    refuse,
+    skip_aborted,
+    skip_others,
+)
 from sparklog.records.kernels import MAX_LONG
 
 _TABLE_ROWS = 16 * 1024
@@ -24,11 +32,11 @@ def count_records(
     offset_from: int = 0,
     offset_to: int = MAX_LONG,
     aborted: AbortedRanges = NONE_ABORTED,
-    aborts: list[tuple[int, int]] | None = None,
+    seen: SeenTransactions | None = None,
 ) -> int:
     """Return how many records of `data` have offsets in [offset_from, offset_to), without those of `aborted`.
 
-    `aborts` gets the producer id and offset of each marker that aborts a transaction. A last batch that is cut off is
+    `seen` gets the transactions of the batches. A last batch that is cut off is
     ignored. Raises CorruptRecord for an invalid header, and for an invalid batch that is opened.
     """
     array = as_bytes(data)
@@ -37,13 +45,17 @@ def count_records(
     while stopped == kernels.TABLE_FULL:
         table = np.empty((min(len(array) // 61 + 1, _TABLE_ROWS), kernels.TABLE_COLUMNS), np.int64)
         rows, position, stopped = kernels.scan_batches(array, position, len(array), table)
-        if aborts is not None:
-            aborts.extend(aborts_in(array, table[:rows]))
-        count += _count(array, table[:rows], offset_from, offset_to, aborted)
+        table = table[:rows]
+        skip_others(table, offset_from, offset_to)
+        if len(aborted):
+            skip_aborted(array, table, aborted)
+        if seen is not None:
+            note_transactions(array, table, seen)
+        count += _count(array, table[table[:, kernels.ACTION] != kernels.SKIP], offset_from, offset_to)
     if stopped == kernels.OLD_FORMAT:
         rest = decode_batches(
             memoryview(data)[position:],
-            columns=("offset",), offset_from=offset_from, offset_to=offset_to, aborted=aborted, aborts=aborts,
+            columns=("offset",), offset_from=offset_from, offset_to=offset_to, aborted=aborted, seen=seen,
         )  # fmt: skip
         count += sum(int(batch.num_rows) for batch in rest)
     elif stopped != kernels.END_OF_DATA:
@@ -51,17 +63,13 @@ def count_records(
     return count
 
 
-def _count(data: Bytes, table: Table, offset_from: int, offset_to: int, aborted: AbortedRanges) -> int:
+def _count(data: Bytes, table: Table, offset_from: int, offset_to: int) -> int:
     """Return how many records of the table's batches have requested offsets."""
-    table = table[table[:, kernels.ATTRIBUTES] & CONTROL_BIT == 0]
-    if len(aborted):
-        skip_aborted(data, table, aborted)
-        table = table[table[:, kernels.ACTION] != kernels.SKIP]
     base, records = table[:, kernels.BASE_OFFSET], table[:, kernels.RECORD_COUNT]
     end = base + table[:, kernels.LAST_OFFSET_DELTA] + 1
     is_inside = (base >= offset_from) & (end <= offset_to)
     count = int(records[is_inside].sum())
-    for row in np.flatnonzero(~is_inside & (end > offset_from) & (base < offset_to)).tolist():
+    for row in np.flatnonzero(~is_inside).tolist():
         if records[row] == end[row] - base[row]:  # one record at each offset
             count += int(min(end[row], offset_to) - max(base[row], offset_from))
             continue

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from sparklog.base.errors import CorruptRecord, RecordListTooLarge
 from sparklog.base.fs import Buffer
 from sparklog.records import decode_kernels as kernels
-from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges, SeenTransactions
 from sparklog.records.batch import CODEC_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, Codec
 from sparklog.records.compression import LIMIT_BYTES, ExceedsLimit, decompress
 from sparklog.records.decode_kernels import FixedColumns, Selection, VariableColumn, VariableColumns
@@ -72,7 +72,7 @@ class _DecodeOptions(Struct, frozen=True, kw_only=True):
     group_bytes: int
     limit_bytes: int
     aborted: AbortedRanges
-    aborts: list[tuple[int, int]] | None
+    seen: SeenTransactions | None
 
     @property
     def most_rows(self) -> int:
@@ -146,12 +146,12 @@ def decode_batches(
     group_bytes: int = GROUP_BYTES,
     limit_bytes: int = LIMIT_BYTES,
     aborted: AbortedRanges = NONE_ABORTED,
-    aborts: list[tuple[int, int]] | None = None,
+    seen: SeenTransactions | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """As decode, for data of any size: yield a pa.RecordBatch per `group_bytes` of records, none of them empty.
 
-    `group_bytes` counts records after decompression; a larger batch is yielded whole, up to `limit_bytes`. `aborts`
-    gets the producer id and offset of each marker that aborts a transaction.
+    `group_bytes` counts records after decompression; a larger batch is yielded whole, up to `limit_bytes`. `seen`
+    gets the transactions of the batches.
     """
     request = _parse_options(
         columns,
@@ -162,7 +162,7 @@ def decode_batches(
         group_bytes=group_bytes,
         limit_bytes=limit_bytes,
         aborted=aborted,
-        aborts=aborts,
+        seen=seen,
     )
     return _decode(as_bytes(data), request)
 
@@ -177,7 +177,7 @@ def _parse_options(
     group_bytes: int,
     limit_bytes: int,
     aborted: AbortedRanges,
-    aborts: list[tuple[int, int]] | None = None,
+    seen: SeenTransactions | None = None,
 ) -> _DecodeOptions:
     chosen, want = _projection(tuple(columns), timestamp_unit)
     selection = Selection(
@@ -190,7 +190,7 @@ def _parse_options(
         group_bytes=min(group_bytes, limit_bytes // 2),  # its bytes exist twice while they are joined
         limit_bytes=limit_bytes,
         aborted=aborted,
-        aborts=aborts,
+        seen=seen,
     )
 
 
@@ -247,8 +247,8 @@ def _batch_groups(data: Bytes, table: Table, request: _DecodeOptions) -> Iterato
     _choose_actions(table, request.selection)
     if len(request.aborted):
         skip_aborted(data, table, request.aborted)
-    if request.aborts is not None:
-        request.aborts.extend(aborts_in(data, table))
+    if request.seen is not None:
+        note_transactions(data, table, request.seen)
     compressed = ((table[:, kernels.ATTRIBUTES] & CODEC_MASK) != 0) & (table[:, kernels.ACTION] == kernels.READ)
     first = size = 0
     parts: list[Buffer] = []
@@ -290,17 +290,22 @@ def check_crcs(data: Bytes, table: Table) -> None:
 
 def _choose_actions(table: Table, selection: Selection) -> None:
     """Skip batches without a requested record, and only count batches whose header is enough."""
-    base = table[:, kernels.BASE_OFFSET]
     count = table[:, kernels.RECORD_COUNT]
     last_delta = table[:, kernels.LAST_OFFSET_DELTA]
     attributes = table[:, kernels.ATTRIBUTES]
-    skip = (attributes & CONTROL_BIT != 0) | (count == 0)
-    skip |= (base >= selection.offset_to) | (base + last_delta < selection.offset_from)
     if selection.want < kernels.WANT_KEY:
         countable = count == last_delta + 1
         if selection.want & kernels.WANT_TIMESTAMP:
             countable &= attributes & LOG_APPEND_TIME_BIT != 0
         table[countable, kernels.ACTION] = kernels.COUNT
+    skip_others(table, selection.offset_from, selection.offset_to)
+
+
+def skip_others(table: Table, offset_from: int, offset_to: int) -> None:
+    """Skip batches without a record at these offsets."""
+    base, last_delta = table[:, kernels.BASE_OFFSET], table[:, kernels.LAST_OFFSET_DELTA]
+    skip = (table[:, kernels.ATTRIBUTES] & CONTROL_BIT != 0) | (table[:, kernels.RECORD_COUNT] == 0)
+    skip |= (base >= offset_to) | (base + last_delta < offset_from)
     table[skip, kernels.ACTION] = kernels.SKIP
 
 
@@ -316,7 +321,18 @@ def producer_ids(data: Bytes, table: Table) -> NDArray[np.int64]:
     return fields.view(">i8")[:, 0].astype(np.int64)
 
 
-def aborts_in(data: Bytes, table: Table) -> list[tuple[int, int]]:
+def note_transactions(data: Bytes, table: Table, seen: SeenTransactions) -> None:
+    """Add to `seen` the transactions of batches of which those to skip are marked."""
+    rows = table[table[:, kernels.ATTRIBUTES] & TRANSACTIONAL_BIT != 0]
+    if not len(rows):
+        return
+    rows = rows[(rows[:, kernels.ACTION] != kernels.SKIP) | (rows[:, kernels.ATTRIBUTES] & CONTROL_BIT != 0)]
+    are_markers = rows[:, kernels.ATTRIBUTES] & CONTROL_BIT != 0
+    seen.add(producer_ids(data, rows), rows[:, kernels.BASE_OFFSET], are_markers)
+    seen.aborts.extend(_aborts_in(data, rows))
+
+
+def _aborts_in(data: Bytes, table: Table) -> list[tuple[int, int]]:
     """Return producer id and offset of the markers that abort transactions."""
     markers = table[table[:, kernels.ATTRIBUTES] & _MARKER_BITS == _MARKER_BITS]
     markers = markers[markers[:, kernels.RECORDS_END] - markers[:, kernels.START] >= _MARKER_SIZE]

@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sparklog.arrow.options import ParseMode
-from sparklog.arrow.segments import Aborts, settled
+from sparklog.arrow.segments import settled
 from sparklog.base.errors import ConfigError
 from sparklog.base.fs import Buffer
 from sparklog.base.ids import TopicPartition
 from sparklog.log.segment.ranges import ReadRange
+from sparklog.records.aborted import SeenTransactions
 from sparklog.records.counting import count_records
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.files import read_missing, records_of
@@ -101,9 +102,9 @@ def _count_task(task: Task, options: ReadOptions) -> int:
 def _count_files(task: FilesTask, options: ReadOptions) -> int:
     """Return how many records `files.read_files` would yield."""
 
-    def counted(data: Buffer, piece: ReadRange, aborts: Aborts) -> Iterator[int]:
+    def counted(data: Buffer, piece: ReadRange, seen: SeenTransactions | None) -> Iterator[int]:
         low, high = piece.offset_from, piece.offset_to
-        yield count_records(data, offset_from=low, offset_to=high, aborted=task.aborted, aborts=aborts)
+        yield count_records(data, offset_from=low, offset_to=high, aborted=task.aborted, seen=seen)
 
     def elsewhere(left: ReadRange) -> Iterator[int]:
         return (rows.num_rows for rows in read_missing(task, left, options, ("offset",)))

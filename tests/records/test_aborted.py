@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.records import arrow
-from sparklog.records.aborted import AbortedRanges
+from sparklog.records.aborted import AbortedRanges, SeenTransactions
 from sparklog.records.batch import Codec, assign
 from sparklog.records.markers import EndTransactionMarker, write_marker
 from sparklog.records.records import Record, write_records
@@ -108,16 +108,21 @@ def test_only_transactional_batches_are_skipped(is_transactional):
 @given(steps)
 def test_markers_of_aborts_are_told(history):
     data, aborted, _ = log_of(history)
-    aborts: list[tuple[int, int]] = []
-    for _ in arrow.decode_batches(data, group_bytes=100, aborts=aborts):
+    seen = SeenTransactions()
+    for _ in arrow.decode_batches(data, group_bytes=100, seen=seen):
         pass
-    offsets, offset = [], 0
+    offsets, still_open, offset = [], {}, 0
     for producer_id, ends in history:
         if ends is False:
             offsets.append((producer_id, offset))
+        if ends is None and producer_id != NOBODY:
+            still_open[producer_id] = offset
+        else:
+            still_open.pop(producer_id, None)
         offset += 2 if ends is None else 1
-    assert aborts == offsets
-    without = AbortedRanges(aborted).unlisted(aborts)
+    assert seen.aborts == offsets
+    assert seen.open == still_open
+    without = AbortedRanges(aborted).unlisted(seen.aborts)
     assert without == {*offsets} - {(producer_id, last) for producer_id, _, last in aborted}
 
 
@@ -127,6 +132,6 @@ def test_markers_that_a_cleaner_has_rewritten_are_told():
     batch = write_records(
         [record], producer_id=5, transactional=True, control=True, delete_horizon_ms=1_600_000_000_000
     )
-    aborts: list[tuple[int, int]] = []
-    assert list(arrow.decode_batches(batch, aborts=aborts)) == []
-    assert aborts == [(5, 7)]
+    seen = SeenTransactions()
+    assert list(arrow.decode_batches(batch, seen=seen)) == []
+    assert seen.aborts == [(5, 7)]

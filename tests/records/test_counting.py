@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from sparklog.records.aborted import AbortedRanges
+from sparklog.records.aborted import AbortedRanges, SeenTransactions
 from sparklog.records.arrow import decode_batches
 from sparklog.records.batch import Codec
 from sparklog.records.counting import count_records
@@ -55,8 +55,8 @@ def logs(draw) -> bytes:
 def test_counts_are_those_of_decoding(data, offset_from, offset_to, range_, cut):
     aborted = AbortedRanges([(1, min(range_), max(range_))])
     data = data[: len(data) - cut.draw(st.integers(0, 30))]  # the last batch may be cut off
-    expected_aborts, found_aborts = [], []
+    expected_seen, found_seen = SeenTransactions(), SeenTransactions()
     bounds = {"offset_from": offset_from, "offset_to": offset_to, "aborted": aborted}
-    expected = sum(rows.num_rows for rows in decode_batches(data, aborts=expected_aborts, **bounds))
-    assert count_records(data, aborts=found_aborts, **bounds) == expected
-    assert found_aborts == expected_aborts
+    expected = sum(rows.num_rows for rows in decode_batches(data, seen=expected_seen, **bounds))
+    assert count_records(data, seen=found_seen, **bounds) == expected
+    assert (found_seen.aborts, found_seen.open) == (expected_seen.aborts, expected_seen.open)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +16,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from sparklog.base.errors import ConfigError, CorruptRecord
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
+from sparklog.client import Producer
 from sparklog.log.files import TXN_INDEX
+from sparklog.log.segment.segment_writer import _IndexFile
 from sparklog.spark.columns import table_schema
 from sparklog.spark.history.archive_files import DatedFiles, TableLocation
 from sparklog.spark.history.archive_table import FILE_SCHEMA, ArchiveTable
@@ -28,6 +33,7 @@ from support.spark_topics import make_reader, rows_of
 
 pytestmark = pytest.mark.slow
 
+ENTRY_BYTES = 34
 UNCOMMITTED = {"kafka.isolation.level": "read_uncommitted"}
 
 
@@ -109,6 +115,51 @@ def test_a_transaction_index_that_is_missing_shows_no_aborted_records_silently(l
     with pytest.raises(CorruptRecord, match="orders-0: the transaction that was aborted at offset 13 is missing"):
         rows_of(reader)
     assert offsets(rows_of(batch(log, **UNCOMMITTED))) == log.records
+
+
+@pytest.mark.parametrize("end", [3, 5, 10])
+def test_a_missing_transaction_index_is_noticed_in_ranges_that_end_before_the_marker(log, end):
+    reader = batch(log, endingOffsets=json.dumps({"orders": {"0": end}}))
+    for index in Path(log.folder).glob(f"*{TXN_INDEX}"):
+        index.unlink()
+    with pytest.raises(CorruptRecord, match="orders-0: the transaction that was aborted at offset 13 is missing"):
+        rows_of(reader)
+
+
+def test_aborted_records_are_not_returned_while_the_broker_cannot_write_their_index(topics, monkeypatch):
+    """The broker writes the entry later; the log has the marker already, and the stream's range ends before it."""
+    topic, write = topics.create(), _IndexFile.append
+
+    def without_descriptors(self: _IndexFile, data: bytes) -> None:
+        if len(data) == ENTRY_BYTES:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        write(self, data)
+
+    options = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, "maxOffsetsPerTrigger": "3"}
+    parsed = parse_read_options({**options, "startingOffsets": "earliest"}, OptionUse.STREAM)
+    reader = TopicStreamReader(parsed, table_schema(include_headers=False))
+    start = reader.initialOffset()
+
+    def read() -> list[bytes]:
+        tasks = reader.partitions(start, reader.latestOffset(start, ReadMaxRows(3)))
+        return [row["value"] for task in tasks for rows in reader.read(task) for row in rows.to_pylist()]
+
+    with (
+        monkeypatch.context() as patched,
+        Producer(bootstrap_servers=topics.bootstrap, transactional_id=topic) as producer,
+    ):
+        patched.setattr(_IndexFile, "append", without_descriptors)
+        producer.begin()
+        producer.send_table(topic, pa.table({"value": ["aborted"] * 5}), partition=0).result(PATIENCE_S)
+        producer.abort()
+        topics.fill(topic, 1)
+        with pytest.raises(CorruptRecord, match=f"{topic}-0: the transaction that was aborted at offset 5 is missing"):
+            read()
+    with Producer(bootstrap_servers=topics.bootstrap, transactional_id=topic) as producer:
+        producer.begin()
+        producer.send_table(topic, pa.table({"value": ["later"]}), partition=0).result(PATIENCE_S)
+        producer.abort()  # writes both entries
+    assert read() == []
 
 
 def test_a_marker_that_aborts_nothing_here_is_in_no_index(log):
