@@ -13,6 +13,7 @@ task, records go from the segments' bytes through Arrow to Parquet; the JVM sees
 - A partition that cannot be read (a damaged batch, records that are gone) fails with the reason; the others go on.
 - Offsets that compaction has removed, and offsets of aborted transactions and markers, count as archived with the slice
   that would contain them.
+- Records may be deleted before they are archived. The next commit notes this gap, so that reads of history report it.
 """
 
 from __future__ import annotations
@@ -185,7 +186,10 @@ class _ArchiveRun:
     def _progress(self, done: PartitionRange) -> Progress:
         before = self.copied[done.partition].archived
         begin = before.offset_from if before else done.offset_from
-        return progress_of(self._wanted[done.partition].log, begin, done.offset_to)
+        reached = progress_of(self._wanted[done.partition].log, begin, done.offset_to)
+        if before and before.offset_to < done.offset_from:
+            return reached._replace(gap=TableRange(before.offset_to, done.offset_from))
+        return reached
 
 
 def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> list[tuple[PartitionRange, int]]:

@@ -106,6 +106,10 @@ class ArchiveTable:
         """
         return self._progress.archived(partition, topic_id)
 
+    def gaps(self, partition: TopicPartition) -> list[TableRange]:
+        """Return the offsets that the table lacks between those that it has, because they were deleted too early."""
+        return self._progress.gaps(partition)
+
     def archived_of(self, log: LogDescription) -> TableRange | None:
         """Return the offsets of a log that the table has; None if it has none.
 

@@ -11,7 +11,7 @@ overlap if timestamps are out of order; overlapping files are merged by offset. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -177,7 +177,7 @@ def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> It
                     left = left._replace(offset_from=_last_offset(rows) + 1)
             return
         except DataLost:
-            found = _archived_since(task, left)
+            found = _archived_since(task, left, fail=options.fail_on_data_loss)
         if found is None:
             yield from _rest_of_log(task.task, left, options, columns)
             return
@@ -197,8 +197,11 @@ def _rest_of_log(
     return _from_log(FetchTask(left), options, columns)
 
 
-def _archived_since(task: LogTask, left: PartitionRange) -> ArchiveTask | None:
-    """Return a task for the offsets of a range that were archived since the plan; None if there are none."""
+def _archived_since(task: LogTask, left: PartitionRange, *, fail: bool) -> ArchiveTask | None:
+    """Return a task for the offsets of a range that were archived since the plan; None if there are none.
+
+    Reports those that were deleted before they could be archived.
+    """
     # Loads deltalake: only needed if the log was trimmed meanwhile.
     from sparklog.spark.history.archive_table import ArchiveTable
 
@@ -207,7 +210,18 @@ def _archived_since(task: LogTask, left: PartitionRange) -> ArchiveTask | None:
     if table is None or archived is None or archived.offset_to <= left.offset_from:
         return None
     whole = left._replace(offset_to=min(left.offset_to, archived.offset_to))
+    report_losses(lost_in([(0, archived.offset_from), *table.gaps(left.partition)], whole), fail=fail)
     return ArchiveTask(whole, table.place, tuple(table.files(left.partition, whole.offset_from, whole.offset_to)))
+
+
+def lost_in(gaps: Iterable[tuple[int, int]], whole: PartitionRange) -> list[str]:
+    """Return the losses of a range, of which neither archive nor log have the offsets in `gaps`."""
+    edges = [(max(low, whole.offset_from), min(high, whole.offset_to)) for low, high in gaps]
+    return [
+        f"{whole.partition}: offsets {low} to {high - 1} are neither in the archive nor in the log"
+        for low, high in edges
+        if low < high
+    ]
 
 
 def _from_log(task: Task, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -32,7 +32,7 @@ from sparklog.log.description import SegmentDescription
 from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.history.archive_files import TableLocation, datetime_of
 from sparklog.spark.history.archive_table import ArchiveTable
-from sparklog.spark.history.archived import ArchiveTask, HistoryTask, LogTask, read_file
+from sparklog.spark.history.archived import ArchiveTask, HistoryTask, LogTask, lost_in, read_file
 from sparklog.spark.history.backlog import HistoryBacklog
 from sparklog.spark.history.progress import TableRange
 from sparklog.spark.source.backlog import Backlog, measure
@@ -53,6 +53,8 @@ class ArchivedPart:
     table: ArchiveTable
     archived: TableRange
     topic_id: str
+    gaps: tuple[TableRange, ...] = ()
+    """What the table lacks of `archived`: it was deleted before it could be copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +226,8 @@ def find_archived(
         table = tables.get(name.uri)
         archived = table.archived(partition, name.topic_id) if table else None
         if table and archived:
-            archived_parts[partition] = ArchivedPart(table=table, archived=archived, topic_id=name.topic_id)
+            gaps = tuple(table.gaps(partition))
+            archived_parts[partition] = ArchivedPart(table=table, archived=archived, topic_id=name.topic_id, gaps=gaps)
     return archived_parts
 
 
@@ -235,20 +238,22 @@ def split_at_archive(
 ) -> tuple[list[PartitionRange], list[PartitionRange], list[str]]:
     """Split ranges at the end of the archive; return the parts below it, the parts from there on, and the losses.
 
-    Offsets that are in neither the archive nor the log are lost.
+    Offsets that are in neither the archive nor the log are lost. A range that begins below the archive is read from the
+    log, if the log begins there: it also has all that the archive has.
     """
     older, newer, lost = [], [], []
     for whole in ranges:
         partition, offset_from, offset_to = whole
-        log_start = logs[partition].log_start
-        boundary = archived_parts[partition].archived.offset_to if partition in archived_parts else log_start
-        if offset_from < boundary:
-            older.append(PartitionRange(partition, offset_from, min(offset_to, boundary)))
-        begin = max(offset_from, boundary)
-        if begin < min(log_start, offset_to):
-            end = min(log_start, offset_to)
-            lost.append(f"{partition}: offsets {begin} to {end - 1} are neither in the archive nor in the log")
-            begin = end
+        log_start, part = logs[partition].log_start, archived_parts.get(partition)
+        if part is not None and max(log_start, offset_from) < part.archived.offset_from:
+            part = None
+        begin = offset_from
+        if part is not None and offset_from < part.archived.offset_to:
+            begin = min(offset_to, part.archived.offset_to)
+            older.append(PartitionRange(partition, offset_from, begin))
+            lost += lost_in(part.gaps, older[-1])
+        lost += lost_in([(begin, log_start)], whole)
+        begin = max(begin, log_start)
         if begin < offset_to:
             newer.append(PartitionRange(partition, begin, offset_to))
     return older, newer, lost

@@ -8,6 +8,9 @@ commits since, never its records:
     sparklog/<topic>-<n>/<topic id>   the table has this topic, not another one of that name
     sparklog/<topic>-<n>/epoch        the leader epoch of the last offset. If the log has another epoch there, it has
                                       lost records that the table has
+    sparklog/<topic>-<n>/gaps         how many gaps the table has between these offsets: records that were deleted
+                                      before they could be copied
+    sparklog/<topic>-<n>/gap/<i>/from, /to    the offset at which the gap i, counted from 0, begins, and that behind it
 
 Of two writers that advance the same partition from the same state, Delta refuses the second commit.
 """
@@ -24,6 +27,7 @@ from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
 
 _APP = "sparklog"
+_EDGES = ("from", "to")
 
 
 class TableRange(NamedTuple):
@@ -40,6 +44,8 @@ class Progress(NamedTuple):
     archived: TableRange
     leader_epoch: int = NO_EPOCH
     """Leader epoch of the offset before `archived.offset_to`."""
+    gap: TableRange | None = None
+    """Offsets that were deleted before this commit could have them, behind those of the commit before."""
 
 
 def progress_of(log: LogDescription, offset_from: int, offset_to: int) -> Progress:
@@ -70,6 +76,13 @@ class TableProgress:
             raise ConfigError(f"{self._name} holds {partition} of an earlier topic of that name; {self._advice}")
         return TableRange(self._table.transaction_version(f"{name}/from") or 0, offset_to)
 
+    def gaps(self, partition: TopicPartition) -> list[TableRange]:
+        """Return the offsets that the table lacks between those that it has, because they were deleted too early."""
+        name = f"{_APP}/{partition}"
+        count = self._table.transaction_version(f"{name}/gaps") or 0
+        edges = [[self._table.transaction_version(f"{name}/gap/{i}/{edge}") for edge in _EDGES] for i in range(count)]
+        return [TableRange(*each) for each in edges]
+
     def archived_of(self, log: LogDescription) -> TableRange | None:
         """Return the offsets of a log that the table has; None if it has none.
 
@@ -92,6 +105,12 @@ class TableProgress:
             moved += [Transaction(f"{name}/from", to.archived.offset_from), Transaction(f"{name}/{to.topic_id}", 0)]
         if to.leader_epoch != NO_EPOCH:
             moved.append(Transaction(f"{name}/epoch", to.leader_epoch))
+        if to.gap is not None:
+            count = self._table.transaction_version(f"{name}/gaps") or 0
+            moved.append(Transaction(f"{name}/gaps", count + 1))
+            moved += [
+                Transaction(f"{name}/gap/{count}/{edge}", offset) for edge, offset in zip(_EDGES, to.gap, strict=True)
+            ]
         return moved
 
     def _loss(self, log: LogDescription, offset_to: int) -> str:

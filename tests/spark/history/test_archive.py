@@ -285,13 +285,16 @@ def test_what_others_commit_to_the_table_is_no_conflict(uri: str) -> None:
 
 def test_how_far_the_table_is_outlives_a_checkpoint_and_the_commits_before_it(uri: str) -> None:
     table = ArchiveTable.create(TableLocation(uri))
-    table.commit([], {TopicPartition("t", 0): Progress("id", TableRange(5, 10))})
+    table.commit([], {TopicPartition("t", 0): Progress("id", TableRange(5, 8))})
+    table.refresh()
+    table.commit([], {TopicPartition("t", 0): Progress("id", TableRange(5, 10), gap=TableRange(8, 9))})
     DeltaTable(uri).create_checkpoint()
     for commit in Path(uri, "_delta_log").glob("*.json"):
         commit.unlink()
     found = ArchiveTable.open(TableLocation(uri))
     assert found is not None
     assert found.archived(TopicPartition("t", 0), "id") == (5, 10)
+    assert found.gaps(TopicPartition("t", 0)) == [(8, 9)]
 
 
 def rows_at(offsets: list[int], times_us: list[int]) -> pa.RecordBatch:

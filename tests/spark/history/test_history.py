@@ -201,7 +201,7 @@ def test_what_moves_on_while_the_archive_is_read_is_read_there_too(
             report_losses(["gone"], fail=options.fail_on_data_loss)
         yield offsets_from(task.whole)
 
-    def archived_since(_: Any, left: PartitionRange) -> ArchiveTask:
+    def archived_since(_: Any, left: PartitionRange, *, fail: bool) -> ArchiveTask:
         return ArchiveTask(left._replace(offset_to=next(archive)), TableLocation(str(tmp_path)), ())
 
     monkeypatch.setattr(archived, "_from_log", log)
@@ -241,6 +241,24 @@ def test_what_moves_to_the_archive_while_a_read_runs_is_read_there(
     assert rows_of(reader, tasks) == rows[ends[0] :]
 
 
+def test_what_goes_before_it_is_archived_is_lost_to_a_read_that_runs(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "belongs_to", lambda *_: False)
+    topic, _, ends = make_archived(topics, str(tmp_path / "archive"), 60)
+    fill_days(topics, topic, 120, first=60)
+    rows = [row for row in produced(topics, topic) if row["partition"] == 0]
+    strict, lenient = past(topics, topic), past(topics, topic, failOnDataLoss="false")
+    tasks = [task for task in strict.partitions() if getattr(task, "task", None) and rows_of_partition(task) == 0]
+    topics.delete_before(topic, ends[0] + 5)
+    copied = archive_closed(topics, topic, tmp_path / "archive")[TopicPartition(topic, 0)]
+    assert copied.archived is not None
+    topics.delete_before(topic, copied.archived.offset_to)
+    with pytest.raises(DataLost, match=f"{topic}-0: offsets {ends[0]} to {ends[0] + 4} are neither"):
+        rows_of(strict, tasks)
+    assert rows_of(lenient, tasks) == rows[ends[0] + 5 :]
+
+
 def rows_of_partition(task: LogTask) -> int:
     inner = task.task
     return inner.partition.partition if isinstance(inner, FilesTask) else inner.whole.partition.partition
@@ -253,6 +271,33 @@ def test_what_is_in_neither_is_lost(topics: Topics, tmp_path: Path) -> None:
         past(topics, topic).partitions()
     left = [row for row in rows if row["partition"] == 1 or not ends[0] <= row["offset"] < ends[0] + 5]
     assert ordered(rows_of(past(topics, topic, failOnDataLoss="false"))) == left
+
+
+def test_records_that_went_before_they_were_archived_are_lost_to_every_read(topics: Topics, tmp_path: Path) -> None:
+    """The archive goes on behind them, twice."""
+    uri = str(tmp_path / "archive")
+    topic, rows, ends = make_archived(topics, uri)
+    end, gaps = ends[0], []
+    for first in (120, 240):
+        fill_days(topics, topic, 120, first=first)
+        rows += [row for row in produced(topics, topic) if row not in rows]
+        gaps.append(range(end, end + 5))
+        topics.delete_before(topic, end + 5)
+        copied = archive_closed(topics, topic, uri)[TopicPartition(topic, 0)]
+        assert copied.archived is not None
+        end = copied.archived.offset_to
+    for gap in gaps:
+        with pytest.raises(DataLost, match=f"{topic}-0: offsets {gap.start} to {gap.stop - 1} are neither"):
+            past(topics, topic).partitions()
+    left = [row for row in rows if row["partition"] == 1 or not any(row["offset"] in gap for gap in gaps)]
+    assert ordered(rows_of(past(topics, topic, failOnDataLoss="false"))) == ordered(left)
+    beside = past(
+        topics,
+        topic,
+        startingOffsets=json.dumps({topic: {"0": gaps[0].stop, "1": 0}}),
+        endingOffsets=json.dumps({topic: {"0": gaps[1].start, "1": 0}}),
+    )
+    assert [row["offset"] for row in ordered(rows_of(beside))] == [*range(gaps[0].stop, gaps[1].start)]
 
 
 def test_an_archive_file_that_is_gone_is_a_loss(topics: Topics, tmp_path: Path) -> None:
@@ -312,22 +357,26 @@ def test_a_path_needs_an_archive(tmp_path: Path) -> None:
         parse_read_options({"path": str(tmp_path), "readMode": "history"}, OptionUse.BATCH)
 
 
+@pytest.mark.parametrize("skipped", [0, 7])
 @pytest.mark.parametrize("name", ["compacted-0", "segments-0", "codec-lz4-0"])
-def test_folders_without_a_broker_have_a_history_too(name: str, tmp_path: Path) -> None:
-    """Folders of Kafka too, with offsets that compaction has removed, and in any format."""
+def test_folders_without_a_broker_have_a_history_too(name: str, skipped: int, tmp_path: Path) -> None:
+    """Folders of Kafka too, with offsets that compaction has removed, and in any format.
+
+    skipped: how many records the log has before those of the archive
+    """
     folder = GOLDEN / name
     given = {"path": str(folder), "includeHeaders": "true"}
     rows = rows_of(make_reader(given, headers=True))
     options = parse_read_options(given, OptionUse.BATCH)
     lookup = open_lookup(options)
     (whole,), _ = batch_ranges(options, lookup)
-    boundary = rows[len(rows) // 2]["offset"]
+    begin, boundary = rows[skipped]["offset"] if skipped else 0, rows[len(rows) // 2]["offset"]
     writing = DatedFiles(TableLocation(str(tmp_path / "archive")), whole.partition)
     table = ArchiveTable.create(TableLocation(str(tmp_path / "archive")))
-    for task in plan_tasks(options, lookup, [whole._replace(offset_to=boundary)], EVERYTHING):
+    for task in plan_tasks(options, lookup, [PartitionRange(whole.partition, begin, boundary)], EVERYTHING):
         for batch in read_task(task, options, FILE_SCHEMA):
             writing.add(batch)
-    table.commit(writing.finish(), {whole.partition: Progress("", TableRange(whole.offset_from, boundary))})
+    table.commit(writing.finish(), {whole.partition: Progress("", TableRange(begin, boundary))})
     history = {**given, "readMode": "history", "archive": str(tmp_path / "archive")}
     assert rows_of(make_reader(history, headers=True)) == rows
 
