@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer
+from sparklog.jobs.job import run_job
+from sparklog.jobs.options import parse_options
+from sparklog.jobs.session import WarmSession
+from sparklog.spark.compaction import compaction
 from sparklog.spark.compaction.task import compact_in_task
 from sparklog.testing import start_broker
-from support.jobs.compactions import COMPACTED, close_segments, consume, fill_alike, newest, settings_of, works_of
+from support.jobs.cheap_jobs import CHEAP
+from support.jobs.compactions import COMPACTED, close_segments, consume, fill_alike, newest, send, settings_of, works_of
 from support.patience import PATIENCE_S
 from support.spark_topics import Topics
 
@@ -107,3 +116,28 @@ def test_a_streaming_query_that_is_half_way_loses_nothing(spark, topics, tmp_pat
     assert [outcome.outcome for _, outcome in outcomes] == ["compacted"]
     assert len(seen) > 2
     assert newest(pa.concat_tables(seen).sort_by("offset")) == whole
+
+
+def test_cancelling_a_run_ends_its_tasks(spark, topics, make_context):
+    topic = topics.create(**COMPACTED)
+    send(topics, topic, [("a", "1"), ("a", "2")])
+    close_segments(topics, topic)
+    works = list(works_of(topics.bootstrap, topic).values())
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as threads:
+        bootstrap = f"127.0.0.1:{silent.getsockname()[1]}"
+        client = {"bootstrap_servers": bootstrap, "default_api_timeout_ms": 60_000}
+        settings = replace(settings_of(bootstrap), client=client)
+        warm, context = WarmSession(lambda: spark), make_context()
+        warm.get()
+
+        def cancel() -> None:
+            silent.settimeout(PATIENCE_S)
+            connection, _ = silent.accept()  # a task waits for its answer
+            with connection:
+                warm.cancel(context.run_id)
+
+        job = replace(CHEAP, apply=lambda *_: compaction.compact(spark, works, settings))
+        cancelling = threads.submit(cancel)
+        with pytest.raises(Py4JJavaError, match="cancelled"):
+            run_job(job, context, parse_options(CHEAP, {}))
+        cancelling.result()

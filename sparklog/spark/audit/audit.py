@@ -12,10 +12,9 @@ for each segment and each suspicious offset; a task's, a piece of a segment, its
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +32,7 @@ from sparklog.spark.audit.findings import (
 )
 from sparklog.spark.audit.tables import DIFFERENCES, FINDINGS, AuditTables, ClusterView, to_table, work_rows
 from sparklog.spark.audit.tasks import read_batches, read_facts
+from sparklog.spark.progress_reports import progress_reports
 
 Say = Callable[[str], None]
 TOLD_EVERY_S = 1.0
@@ -124,7 +124,7 @@ class Auditor:
         size = sum(max(0, row[7]) for row in work)
         self.say(f"{doing} {len(work)} segments of {len(view.replicas)} replicas, {size:,} bytes")
         facts = read_facts(self.spark, work, self.client).cache()
-        with _progress_reports(self.spark, self.say):
+        with progress_reports(partial(_tasks_done, self.spark), self.say, TOLD_EVERY_S):
             return _FactTables(segments=self._fetch_rows(facts.drop("slices")), slices=facts)
 
     def _fetch_rows(self, rows: DataFrame) -> DataFrame:
@@ -140,28 +140,12 @@ class _FactTables:
     slices: DataFrame
 
 
-@contextmanager
-def _progress_reports(spark: SparkSession, say: Say) -> Iterator[None]:
-    """Report how many of the tasks are done, while they run."""
-    tracker, ended = spark.sparkContext.statusTracker(), threading.Event()
-
-    def watch() -> None:
-        told = ""
-        while not ended.wait(TOLD_EVERY_S):
-            stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
-            done, tasks = sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
-            text = f"[{'#' * (BAR * done // tasks):.<{BAR}}] {done} of {tasks} tasks" if tasks else ""
-            if text not in ("", told):
-                say(text)
-            told = text
-
-    watcher = threading.Thread(target=watch, name="audit-progress", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
+def _tasks_done(spark: SparkSession) -> str:
+    """Return how many of the running tasks are done, as a bar; empty if none runs."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
+    done, tasks = sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
+    return f"[{'#' * (BAR * done // tasks):.<{BAR}}] {done} of {tasks} tasks" if tasks else ""
 
 
 def _all_problems(before: AuditTables, after: AuditTables, facts: DataFrame) -> DataFrame:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 
 from pyspark import Accumulator, SparkContext
 from pyspark.sql import SparkSession
@@ -20,6 +19,7 @@ from pyspark.sql import SparkSession
 from sparklog.spark.compaction.shuffle import compact_by_shuffle
 from sparklog.spark.compaction.task import compact_in_task
 from sparklog.spark.compaction.work import MB, CompactionOutcome, CompactionSettings, PartitionWork
+from sparklog.spark.progress_reports import progress_reports
 from sparklog.spark.shipping import task_function
 
 BINS_PER_CORE = 4
@@ -70,15 +70,14 @@ def _in_tasks(
     """Run one task for each bin, and report progress meanwhile."""
     done, done_bytes = context.accumulator(0), context.accumulator(0)
     tasks = context.parallelize(bins, len(bins)).flatMap(task_function(_bin_task(settings, done, done_bytes)))
-    total, told = sum(len(each) for each in bins), 0
-    with ThreadPoolExecutor(1, "compaction") as pool:
-        collecting = pool.submit(tasks.collect)
-        while not collecting.done():
-            wait([collecting], TELL_EVERY_S)
-            if done.value > told:
-                told = done.value
-                say(f"{told} of {total} partitions, {done_bytes.value / MB:,.0f} MB")
-    outcomes: list[CompactionOutcome] = collecting.result()
+    total = sum(len(each) for each in bins)
+
+    def describe() -> str:
+        count = done.value
+        return f"{count} of {total} partitions, {done_bytes.value / MB:,.0f} MB" if count else ""
+
+    with progress_reports(describe, say, TELL_EVERY_S):
+        outcomes: list[CompactionOutcome] = tasks.collect()
     return outcomes
 
 
