@@ -22,7 +22,8 @@ Outcomes:
 
     read        the tables are up to date with `offset_to`, and so is the snapshot, if one was due
     unchanged   there was nothing new
-    failed      a finding: the leader did not describe its log, or refused the snapshot, for the given reason
+    failed      a finding: the leader did not describe its log or refused the snapshot, or a batch is damaged, for the
+                given reason; the other partitions are read
     behind      a finding: the log ends below the progress of the tables (records were lost, or it is another log)
 """
 
@@ -155,11 +156,12 @@ def _apply_once(context: JobContext, options: Options) -> DataFrame:
         plan_partition(log, tables, options, snapshots) for log in logs.values() if isinstance(log, LogDescription)
     ]
     due = [part for part in parts if part.outcome == READ]
-    due, surveys = _survey_parts(context, options, due)
+    surveyed, surveys = _survey_parts(context, options, due)
+    due = [part for part in surveyed if part.outcome == READ]
     works = _replay_tasks(context, options, due, surveys, tables)
     newest = _write_tables(context, tables, works, due)
     sizes = _install_snapshots(context, newest, due)
-    rows = [_report_row(part, sizes) for part in (*due, *(each for each in parts if each.outcome != READ))]
+    rows = [_report_row(part, sizes) for part in (*surveyed, *(each for each in parts if each.outcome != READ))]
     rows += [(*name, FAILED, kafka_error_text(log), None, None, None, None, None) for name, log in logs.items()
              if isinstance(log, KafkaError)]  # fmt: skip
     return context.spark.createDataFrame(rows, REPORT_SCHEMA)
@@ -183,7 +185,7 @@ def _survey_parts(
     """Survey the batch headers of the partitions; return the adjusted replays and the surveys.
 
     Each replay ends before the first transaction that has not ended. A replay whose new records were compacted starts
-    at the log start offset instead.
+    at the log start offset instead. A partition that cannot be read has failed; the others go on.
     """
     first = {each.partition: each for each in offsets_topic.surveys(context.spark, _slices(context, options, parts))}
     incomplete = {part.number for part in parts if not part.rebuild and not first[part.number].is_complete}
@@ -193,7 +195,13 @@ def _survey_parts(
     ]
     again = _slices(context, options, [part for part in parts if part.number in incomplete])
     surveys = first | {each.partition: each for each in offsets_topic.surveys(context.spark, again)}
-    return [replace(part, offset_to=surveys[part.number].offset_to) for part in parts], surveys
+    return [_surveyed(part, surveys[part.number]) for part in parts], surveys
+
+
+def _surveyed(part: PartitionReplay, survey: SliceSurvey) -> PartitionReplay:
+    if survey.error:
+        return replace(part, outcome=FAILED, reason=survey.error, offset_to=survey.offset_to, snapshot=False)
+    return replace(part, offset_to=survey.offset_to)
 
 
 def plan_partition(

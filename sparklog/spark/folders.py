@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from sparklog.arrow.filesystems import LogDirOwner, LogReaders, open_folder, open_reader
 from sparklog.arrow.folders import PartitionFolder, ReadableOffsets, partition_folders
 from sparklog.arrow.options import IsolationLevel
-from sparklog.base.errors import ConfigError, KafkaError
+from sparklog.base.errors import ConfigError, CorruptRecord, KafkaError, OffsetOutOfRange
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, encode_id
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.directory.checkpoints import (
@@ -26,6 +26,7 @@ from sparklog.log.directory.checkpoints import (
     read_offsets,
     read_topic_id,
 )
+from sparklog.log.reader import LogReader
 from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.source.offsets import ArchiveName, Lookup, Offsets, PartitionRange, check_exist
 from sparklog.spark.source.options import (
@@ -152,12 +153,15 @@ def open_lookup(options: ReadOptions) -> Lookup:
 def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescription | KafkaError]:
     """Return descriptions of the partitions of `topic` in the log directory at `path`.
 
-    `path` may also be the folder of a single partition. The logs end at the checkpointed high watermark. Raises
-    ConfigError and OSError.
+    `path` may also be the folder of a single partition. The logs end at the checkpointed high watermark; a log whose
+    readable records end below it is an error. Raises ConfigError and OSError.
     """
     lookup = FolderLookup.open(path)
     found: dict[TopicPartition, LogDescription | KafkaError] = {}
     for partition, bounds in lookup.bounds(Subscribe((topic,))).items():
+        if error := _lost_end(open_reader(lookup.folder(partition))):
+            found[partition] = error
+            continue
         fs, folder = open_folder(lookup.folder(partition))
         try:
             topic_id = read_topic_id(fs, folder)
@@ -170,3 +174,15 @@ def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescripti
             last_stable_offset=bounds.end, log_end_offset=bounds.high_watermark, cleaned_offset=cleaned,
         )  # fmt: skip
     return found
+
+
+def _lost_end(reader: LogReader) -> KafkaError | None:
+    """Return the error of a log whose readable records end below the checkpointed high watermark."""
+    high_watermark = reader.high_watermark() or 0  # read before the end, which may grow meanwhile
+    try:
+        end = reader.end_offset()
+    except OffsetOutOfRange:
+        return None  # no segment yet
+    if end >= high_watermark:
+        return None
+    return CorruptRecord(f"the log can be read up to offset {end}, below its high watermark {high_watermark}")

@@ -166,6 +166,34 @@ def test_the_documented_query_tells_the_lag_of_a_group_at_a_time(
     assert rows[0].committed_at == (at - 3 * minute).replace(tzinfo=None)
 
 
+def damage(folder: Path) -> None:
+    """Change the last byte of the last batch."""
+    file = folder / f"{0:020d}.log"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def test_a_damaged_partition_is_a_finding_and_the_others_are_read(make_context: Any, tmp_path: Path) -> None:
+    context, now = make_context(), datetime.now(UTC)
+    folders = [tmp_path / "log" / f"__consumer_offsets-{number}" for number in range(3)]
+    for folder in folders:
+        write_commits(folder, [(folder.name, "orders", 0, number, now) for number in range(4)])
+    damage(folders[0])
+    (folders[0] / f"{9:020d}.log").write_bytes(b"")  # only the last segment is checked before it is read
+    damage(folders[1])
+    checkpoint = "".join(f"__consumer_offsets {number} 4\n" for number in range(3))
+    (tmp_path / "log" / "replication-offset-checkpoint").write_text(f"0\n3\n{checkpoint}")
+
+    rows = replay(context, path=str(tmp_path / "log"))
+
+    assert [row.outcome for row in rows] == ["failed", "failed", "read"]
+    assert "CRC" in rows[0].reason
+    assert rows[1].reason == "CORRUPT_MESSAGE: the log can be read up to offset 0, below its high watermark 4"
+    now_committed = table(context, "consumer_offsets").collect()
+    assert [(row.group_id, row.offset) for row in now_committed] == [(folders[2].name, 3)]
+
+
 def interrupt_after_a_table(context: JobContext, **options: Any) -> None:
     """Run the job, and end it before it writes its second table."""
     write = ReplayTable.write

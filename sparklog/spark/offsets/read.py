@@ -1,7 +1,7 @@
 """Reads a partition of the offsets topic in a task: the records that count, and their bytes.
 
-    survey     reads batch headers: where and how each transaction ended, the offset below which all have ended, and
-               whether any record is missing
+    survey     checks each batch and reads its header: where and how each transaction ended, the offset below which all
+               have ended, and whether any record is missing. The error of a damaged batch is a fact of its partition
     records    the records that count, as columns, in log order
 
 Offsets that were committed in a transaction count once the transaction is committed. Offsets of an aborted transaction
@@ -38,7 +38,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.offset_snapshots.snapshot import OffsetGapCheck
 from sparklog.records.arrow import decode_batches
-from sparklog.records.batch import BatchHeader, iterate_headers
+from sparklog.records.batch import BatchHeader, check_batch, iterate_headers
 from sparklog.records.records import iterate_records
 
 COLUMNS = ("offset", "timestamp", "key", "value")
@@ -91,10 +91,19 @@ class SliceSurvey(NamedTuple):
     markers: dict[int, tuple[MarkerPosition, ...]]
     is_complete: bool
     """Whether there is a record at each offset: compaction has removed nothing."""
+    error: str = ""
+    """Why the slice cannot be read; then there are no other facts."""
 
 
 def survey(slice_: PartitionSlice) -> SliceSurvey:
-    """Return the facts in the batch headers and control batches of a slice."""
+    """Return the facts in the batch headers and control batches of a slice, or why it cannot be read."""
+    try:
+        return _survey(slice_)
+    except (KafkaError, OSError) as error:
+        return SliceSurvey(slice_.partition.partition, slice_.offset_from, {}, is_complete=True, error=str(error))
+
+
+def _survey(slice_: PartitionSlice) -> SliceSurvey:
     markers: dict[int, list[MarkerPosition]] = {}
     begun: dict[int, int] = {}
     gaps = OffsetGapCheck(slice_.offset_from)
@@ -102,6 +111,7 @@ def survey(slice_: PartitionSlice) -> SliceSurvey:
         for position, header in _batch_headers(data):
             if header.base_offset >= slice_.offset_to:
                 break
+            check_batch(data, position)
             gaps.take(header)
             if header.is_control:
                 for record in iterate_records(data, position):
