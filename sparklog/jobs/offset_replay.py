@@ -12,6 +12,8 @@ or because an offset is missing), the tables may lack tombstones that are gone. 
 from the whole log, which compaction has made small, and the history gets the records that are left. The run also
 rebuilds them if the log has lost records that the tables have, as the leader epochs show: a broker lost unflushed
 records, or there was an unclean election. The history keeps the lost records, and continues with their replacements.
+If the history is behind the other tables, because it was removed or is an older copy, the run reads the whole log, too,
+and the history gets the records that are left.
 
 A snapshot holds the newest record of each key, up to the offset that the tables have reached. It is due
 `--snapshot-after` records after the last snapshot, or when the log was compacted above the last one, which makes that
@@ -211,15 +213,23 @@ def plan_partition(
     number, offset_to = log.partition.partition, min(log.high_watermark, log.last_stable_offset)
     in_history, _ = _agreed_offset(tables.history, log)
     in_newest, is_newest_of_log = _agreed_offset(tables.newest, log)
-    rebuild = in_newest is None or not is_newest_of_log or max(log.cleaned_offset, log.log_start_offset) > in_newest
-    offset_from = log.log_start_offset if rebuild or in_newest is None else in_newest
     history_from = max(in_history or 0, log.log_start_offset)
+    lacks_history = in_newest is not None and history_from < in_newest  # the table was removed, or is an older copy
+    rebuild = (
+        in_newest is None
+        or not is_newest_of_log
+        or max(log.cleaned_offset, log.log_start_offset) > in_newest
+        or lacks_history
+    )
+    offset_from = log.log_start_offset if rebuild or in_newest is None else in_newest
     is_new = offset_to > min(history_from, log.log_start_offset if in_newest is None else in_newest)
     outcome, reason = (READ, f"{offset_to - history_from} new records") if is_new else (UNCHANGED, "nothing new")
     if in_newest is not None and offset_to < in_newest:
         outcome, reason = BEHIND, f"the log ends at {offset_to}, the tables are at {in_newest}"
     elif is_new and not is_newest_of_log:
         reason += "; the log has lost records that the tables have, so all is read"
+    elif is_new and lacks_history:
+        reason += f"; the history is at {history_from}, the other tables are at {in_newest}, so all is read"
     elif is_new and rebuild and in_newest is not None:
         reason += f"; compacted up to {log.cleaned_offset}, so all is read"
     last = snapshots.get(number, 0)

@@ -296,6 +296,21 @@ def test_only_what_is_new_is_read_unless_compaction_has_been_where_nobody_has_re
     assert part_of(log_of(40), reached=50).outcome == "behind"
 
 
+def test_a_history_that_was_removed_is_filled_again(make_context: Any, tmp_path: Path) -> None:
+    folder, context = tmp_path / "log" / "__consumer_offsets-0", make_context()
+    now = datetime.now(UTC)
+    write_commits(folder, [("g", "orders", number % 2, number, now) for number in range(4)])
+    replay(context, path=str(folder))
+    shutil.rmtree(context.table("consumer_offsets_history"))
+
+    (row,) = replay(context, path=str(folder))
+
+    assert (row.outcome, row.offset_from, row.records) == ("read", 0, 4)
+    history = table(context, "consumer_offsets_history").collect()
+    assert sorted((each.log_offset, each.offset) for each in history) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert [each.outcome for each in replay(context, path=str(folder))] == ["unchanged"]
+
+
 def test_a_log_that_has_lost_what_the_tables_have_is_read_again_from_there() -> None:
     epochs = (EpochStart(1, 0), EpochStart(3, 40))
 
