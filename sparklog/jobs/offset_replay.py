@@ -225,7 +225,9 @@ def plan_partition(
     is_new = offset_to > min(history_from, log.log_start_offset if in_newest is None else in_newest)
     outcome, reason = (READ, f"{offset_to - history_from} new records") if is_new else (UNCHANGED, "nothing new")
     if in_newest is not None and offset_to < in_newest:
-        outcome, reason = BEHIND, f"the log ends at {offset_to}, the tables are at {in_newest}"
+        outcome, reason = BEHIND, f"the log ends at {log.log_end_offset}, the tables are at {in_newest}"
+        if log.log_end_offset >= in_newest:  # after an election the high watermark may lag for a moment
+            outcome, reason = UNCHANGED, f"the high watermark is {log.high_watermark}, the tables are at {in_newest}"
     elif is_new and not is_newest_of_log:
         reason += "; the log has lost records that the tables have, so all is read"
     elif is_new and lacks_history:

@@ -239,12 +239,18 @@ def part_of(log: LogDescription, *, reached: int | None, made: int = 0, epoch: i
 
 
 def log_of(
-    high_watermark: int, *, start: int = 0, cleaned: int = 0, stable: int | None = None, epochs: Any = ()
+    high_watermark: int,
+    *,
+    start: int = 0,
+    cleaned: int = 0,
+    stable: int | None = None,
+    end: int | None = None,
+    epochs: Any = (),
 ) -> LogDescription:
     return LogDescription(
         partition=TopicPartition("__consumer_offsets", 0), topic_id="id", log_start_offset=start,
         high_watermark=high_watermark, last_stable_offset=high_watermark if stable is None else stable,
-        log_end_offset=high_watermark, cleaned_offset=cleaned, epochs=epochs,
+        log_end_offset=high_watermark if end is None else end, cleaned_offset=cleaned, epochs=epochs,
     )  # fmt: skip
 
 
@@ -294,6 +300,7 @@ def test_only_what_is_new_is_read_unless_compaction_has_been_where_nobody_has_re
     assert (lost.offset_from, lost.history_from, lost.rebuild) == (0, 50, True)
     assert part_of(log_of(70, stable=60), reached=50).offset_to == 60
     assert part_of(log_of(40), reached=50).outcome == "behind"
+    assert part_of(log_of(40, end=50), reached=50).outcome == "unchanged"  # only the high watermark lags
 
 
 def test_a_history_that_was_removed_is_filled_again(make_context: Any, tmp_path: Path) -> None:
