@@ -4,7 +4,8 @@ Several directories belong to the brokers that their `meta.properties` name, all
 that file counts as a broker of its own. The bytes of a directory are compared with its checkpoints:
 
     replication-offset-checkpoint    the high watermark; without the file, logs are compared up to their ends
-    log-start-offset-checkpoint      where a log begins, if not with its first segment
+    log-start-offset-checkpoint      where a log begins, if not with its first segment. A first segment above it shows
+                                     that others are missing; Kafka's own file may be a minute old
     cleaner-offset-checkpoint        the cleaner may have made gaps below. It writes the file at its end, so above this
                                      offset, in a compacted log, only the last segment is sure to have no gaps
     recovery-point-offset-checkpoint a log that is not in the file has not been in a checkpoint yet: a cleaner may have
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -40,7 +42,7 @@ from sparklog.log.directory.checkpoints import (
 )
 from sparklog.log.files import CLEANED, LOG, SWAP, parse_name
 from sparklog.log.reader import LogReader
-from sparklog.spark.audit.segment_scan import UNREADABLE_FILE
+from sparklog.spark.audit.segment_scan import MISSING_BATCH, UNREADABLE_FILE
 from sparklog.spark.audit.tables import AuditedReplica, AuditedSegment, ClusterView
 
 COMPACTED_TOPICS = INTERNAL_TOPICS - {"__cluster_history"}
@@ -161,6 +163,9 @@ class _Directory:
         folder = self._path if self._is_partition else f"{self._path}/{partition}"
         segments, is_being_cleaned = _segments(self._fs, folder)
         start = self._log_starts.get(partition, segments[0].base_offset if segments else 0)
+        if segments and start < (first := segments[0].base_offset):
+            found = f"offsets {start} to {first - 1} are not there: the log begins at {start}, its first segment later"
+            self.problems.append((self._broker, *partition, MISSING_BATCH, start, found))
         gaps_to = self._gaps_to(partition, segments, is_being_cleaned)
         return AuditedReplica(
             broker=self._broker,
@@ -228,7 +233,7 @@ def _segments(fs: ReadFs, folder: str) -> tuple[tuple[AuditedSegment, ...], bool
     files = [file for name in fs.list(folder) if (file := parse_name(name))]
     bases = sorted(file.base_offset for file in files if file.suffix == LOG and not file.mark)
     found = []
-    for base, following in zip(bases, [*bases[1:], -1], strict=True):
+    for base, following in pairwise([*bases, -1]):
         size, identity = _size_and_identity(fs, f"{folder}/{base:020d}{LOG}")
         found.append(AuditedSegment(base_offset=base, next_offset=following, size_bytes=size, identity=identity))
     return tuple(found), any(file.mark in (CLEANED, SWAP) for file in files)

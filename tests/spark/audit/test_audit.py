@@ -99,6 +99,20 @@ def test_every_planted_fault_is_found_where_it_is_and_nothing_else(spark, cluste
     }
 
 
+def test_segments_that_are_gone_from_the_beginning_of_a_log_are_found_and_so_is_a_log_without_any(spark, cluster):
+    one, *_ = cluster
+    remember(one, "log-start-offset-checkpoint", dict.fromkeys(ENDS, 0))
+    log_of(one / "segments-0").unlink()
+    for log in (one / "codec-gzip-0").glob("*.log"):
+        log.unlink()
+    (one / "new-0").mkdir()
+
+    assert audit(spark, FolderSource([str(one)])) == {
+        ("critical", "missing_batch", 1, "segments-0", 0),
+        ("critical", "hw_above_end", 1, "codec-gzip-0", 0),
+    }
+
+
 def test_what_is_no_longer_so_at_the_second_reading_is_not_reported(spark, cluster):
     """A damaged segment is replaced by a good one while the audit runs."""
     damaged = log_of(cluster[0] / "segments-0")
