@@ -144,8 +144,7 @@ def _serve(config: ServerConfig) -> int:
         signal.signal(number, lambda *_: server.cancel() if stop.is_set() else stop.set())
     where = f"; metrics on {metrics.address}" if metrics else ""
     click.echo(f"sparklog jobs serves {len(config.schedules)} schedules{where}")
-    while not stop.wait(60):
-        """Wait for a signal, which sets `stop`."""
+    server.wait(stop)  # a signal sets it
     return _stop_server(server, metrics)
 
 

@@ -33,6 +33,7 @@ from sparklog.jobs.schedule_config import ONCE, Schedule, ServerConfig
 from sparklog.jobs.session import WarmSession
 from sparklog.spark.shipping import error_text
 
+LOOK_EVERY_S = 10
 CANCEL_TIMEOUT_S = 60
 """How long a cancelled run may take to end and to be recorded."""
 logger = logging.getLogger(__name__)
@@ -79,6 +80,15 @@ class JobServer:
                 schedule, at_once=schedule.missed == ONCE and last is not None and self._is_overdue(schedule, last)
             )
         self._scheduler.start()
+
+    def wait(self, stop: threading.Event) -> None:
+        """Wait until `stop` is set, and meanwhile have the scheduler look at the clock.
+
+        The scheduler waits for the next due time by a timer that stands still while the machine is suspended, and does
+        not see the clock put forward: a run would come late, or be left out as missed.
+        """
+        while not stop.wait(LOOK_EVERY_S):
+            self._scheduler.wakeup()
 
     def next_run(self, name: str) -> datetime | None:
         """Return when a schedule is due next; None if it never is."""

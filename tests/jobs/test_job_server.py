@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import apscheduler.executors.base
+import apscheduler.schedulers.base
 import pytest
 
 from sparklog.base.metric_table import JOB_SECTIONS
+from sparklog.jobs import schedule as server_module
 from sparklog.jobs.cron import parse_cron
 from sparklog.jobs.job import run_job
 from sparklog.jobs.metrics import JobCollector
@@ -116,3 +120,27 @@ def test_what_was_missed_is_made_up_for_once_where_it_should_be(serve, ran_yeste
     assert not server.metrics["left out"].outcomes
     assert not server.metrics["new"].outcomes
     assert server.metrics["left out"].last.outcome == "ok"  # of the server before
+
+
+def test_a_run_is_in_time_although_the_clock_was_put_forward(serve, monkeypatch):
+    ahead = timedelta(0)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + ahead
+
+    for module in (apscheduler.schedulers.base, apscheduler.executors.base):
+        monkeypatch.setattr(module, "datetime", Clock)
+    monkeypatch.setattr(server_module, "LOOK_EVERY_S", 0.05)
+    due = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=2)
+    server, stop = serve(schedule("later", f"{due:%S %M %H} * * *", missed="skip")), threading.Event()
+    waiting = threading.Thread(target=server.wait, args=(stop,))
+    waiting.start()
+    try:
+        ahead = timedelta(hours=2, seconds=1)  # as if the machine had been suspended
+        wait_until(lambda: server.metrics["later"].last, "the schedule has run")
+    finally:
+        stop.set()
+        waiting.join()
+    assert server.metrics["later"].left_out == 0
