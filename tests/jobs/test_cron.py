@@ -37,6 +37,38 @@ def test_a_line_is_read_in_its_time_zone():
 
 
 @pytest.mark.parametrize(
+    ("line", "times"),
+    [
+        ("30 2 * * *", ["24 00:30", "25 00:30", "26 01:30"]),
+        ("30 2,3 * * *", ["24 00:30", "24 01:30", "25 00:30", "25 02:30", "26 01:30", "26 02:30"]),
+        ("0 5 * * *", ["24 03:00", "25 04:00", "26 04:00"]),
+        ("0 */12 * * *", ["24 10:00", "24 22:00", "25 11:00", "25 23:00", "26 11:00"]),
+    ],
+)
+def test_fixed_hours_are_due_once_when_summer_time_ends(line, times):
+    trigger, now, found = parse_cron(line, "Europe/Berlin"), datetime(2026, 10, 23, 23, tzinfo=UTC), []
+    due = trigger.get_next_fire_time(None, now)
+    while due < datetime(2026, 10, 26, 12, tzinfo=UTC):
+        found.append(f"{due.astimezone(UTC):%d %H:%M}")
+        due = trigger.get_next_fire_time(due, due)
+    assert found == times
+
+
+def test_an_hourly_line_is_due_in_both_passes_of_a_repeated_hour():
+    trigger, now = parse_cron("30 * * * *", "Europe/Berlin"), datetime(2026, 10, 25, 0, tzinfo=UTC)
+    first = trigger.get_next_fire_time(None, now)
+    second = trigger.get_next_fire_time(first, first)
+    assert [due.astimezone(UTC).hour for due in (first, second)] == [0, 1]
+
+
+@pytest.mark.parametrize("now_hour", [1, 2])
+def test_a_server_that_starts_in_the_repeated_hour_goes_on_with_the_next_day_or_hour(now_hour):
+    now = datetime(2026, 10, 25, now_hour, 10, tzinfo=UTC)
+    assert parse_cron("30 2 * * *", "Europe/Berlin").get_next_fire_time(None, now).day == 26
+    assert parse_cron("0 5 * * *", "Europe/Berlin").get_next_fire_time(None, now).astimezone(UTC).hour == 4
+
+
+@pytest.mark.parametrize(
     "line", ["", "* * * *", "61 * * * *", "0 3 * * 8", "0 3 * * fri-mon", "0 3 * * noday", "0 3 * * */0", "@daily"]
 )
 def test_what_is_no_cron_line_is_refused(line):
