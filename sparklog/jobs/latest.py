@@ -3,7 +3,8 @@
     plan     lists every partition, with the number of offsets that the table lacks and the age of the first record
              there
     apply    reads these offsets from the log, up to the last stable offset, and merges the newest record of each key
-             into the table TABLES/<topic>_latest; a tombstone deletes its key (spark/history/latest.py)
+             into the table TABLES/<topic>_latest; a tombstone deletes its key, and so does a log start that has moved
+             past its record (spark/history/latest.py)
     report   has the outcome of each partition that had something to do, and its lag at the beginning and at the end
 
 Keys and values are bytes, or typed by the options of the Spark source (--read-option valueFormat=avro …). The archive
@@ -181,7 +182,9 @@ def _read_progress(log: LogDescription, table: LatestTable | SparklogError) -> T
         merged = table.merged(log)
     except SparklogError as error:
         return TablePartition(log=log, error=str(error))
-    return TablePartition(log=log, reached=merged.offset_to if merged else None)
+    if merged is None:
+        return TablePartition(log=log)
+    return TablePartition(log=log, reached=merged.offset_to, is_trimmed=merged.offset_from < log.log_start_offset)
 
 
 def merge_range(partition: TablePartition) -> MergeRange:
@@ -189,7 +192,10 @@ def merge_range(partition: TablePartition) -> MergeRange:
     log, reached = partition.log, partition.reached
     is_whole = reached is None or reached < max(log.cleaned_offset, log.log_start_offset)
     offset_from = log.log_start_offset if is_whole else partition.begin
-    return MergeRange(log=log, offset_from=offset_from, offset_to=log.last_stable_offset, is_whole=is_whole)
+    offset_to = max(offset_from, log.last_stable_offset)  # DeleteRecords may go beyond an open transaction
+    return MergeRange(
+        log=log, offset_from=offset_from, offset_to=offset_to, is_whole=is_whole, is_trimmed=partition.is_trimmed
+    )
 
 
 def _merge_topic(
@@ -208,7 +214,7 @@ def _merge_topic(
             done[name] = _MergeResult(error=followed.error)
         else:
             parts.append(merge_range(followed))
-    due = [part for part in parts if part.offset_from < part.offset_to]
+    due = [part for part in parts if part.offset_from < part.offset_to or part.is_trimmed]
     done |= {part.log.partition: _MergeResult(part=part) for part in parts}
     if isinstance(table, SparklogError) or not due:
         return done

@@ -60,6 +60,8 @@ class TablePartition:
     log: LogDescription
     reached: int | None = None
     """The table has the partition up to this offset; None: it has nothing of it."""
+    is_trimmed: bool = False
+    """Whether the log has been trimmed since the table got its first records, and the table has to follow."""
     error: str = ""
 
     @property
@@ -143,14 +145,19 @@ def _note_first_records(
 
 def is_due(partition: TablePartition, lag_ms: int | None, target_ms: int) -> bool:
     """Return whether there is something to do, or to report."""
-    return bool(partition.error or partition.offsets) or (lag_ms is not None and lag_ms > target_ms)
+    return bool(partition.error or partition.offsets or partition.is_trimmed) or (
+        lag_ms is not None and lag_ms > target_ms
+    )
 
 
 def reason_of(partition: TablePartition, lag_ms: int | None) -> str:
     """Return the reason for work on a partition: the offsets that the table lacks."""
     if partition.error:
         return partition.error
-    return "; ".join(_missing_texts(partition, lag_ms)) if partition.left else "nothing to do"
+    texts = list(_missing_texts(partition, lag_ms)) if partition.left else []
+    if partition.is_trimmed:
+        texts.append(f"the log begins at {partition.log.log_start_offset} now, and so will the table")
+    return "; ".join(texts) or "nothing to do"
 
 
 def age_on_arrival(reached: int | None, offsets: int, lag_ms: int | None, took_ms: int) -> int:

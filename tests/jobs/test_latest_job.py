@@ -146,6 +146,28 @@ def test_a_tombstone_that_compaction_has_removed_first_deletes_all_the_same(
     assert in_table(tables, topic) == {b"stays": b"1"}
 
 
+def test_keys_whose_records_were_deleted_from_the_log_go_also_if_nothing_is_new(
+    topics: Topics, make_context: Any, tables: str
+) -> None:
+    topic = topics.create(2, **COMPACTED | {"cleanup_policy": "compact,delete"})
+    send(topics, topic, [("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")])
+    send(topics, topic, [("a", "other partition")], partition=1)
+    run(make_context(), tables, topic)
+    topics.admin.delete_records({TopicPartition(topic, 0): 2})
+    send(topics, topic, [("b", "2")])
+
+    row = only_row(run(make_context(), tables, topic))
+
+    assert (row.outcome, row.merged_from, row.merged_to, row.upserted_keys) == ("done", 4, 5, 1)
+    found = {(row["partition"], row["key"]): row["value"] for row in rows_of(tables, topic)}
+    assert found == {(0, b"b"): b"2", (0, b"c"): b"1", (0, b"d"): b"1", (1, b"a"): b"other partition"}
+    topics.admin.delete_records({TopicPartition(topic, 0): 4})
+    row = only_row(run(make_context(), tables, topic))
+    assert (row.outcome, row.merged_from, row.merged_to, row.upserted_keys) == ("done", 5, 5, 0)
+    assert {(row["partition"], row["key"]) for row in rows_of(tables, topic)} == {(0, b"b"), (1, b"a")}
+    assert run(make_context(), tables, topic).rows.count() == 0
+
+
 @pytest.mark.parametrize("seed", seeds(1, soak=5))
 def test_whatever_is_sent_compacted_and_run_the_table_is_what_a_reader_makes_of_the_topic(
     topics: Topics, context: JobContext, make_context: Any, tables: str, seed: int

@@ -13,6 +13,9 @@ Delta does nothing.
 Compaction may remove a tombstone that the table has not seen. If a partition was compacted, or trimmed, beyond the
 table's progress, the run reads it as a whole, and deletes keys that it no longer has.
 
+A log that is trimmed, by retention or DeleteRecords, takes the rows of its former records with it: the run that sees a
+new log start deletes the rows below, as a new table would not have them. The log start is a part of the progress.
+
 This module loads `deltalake`.
 """
 
@@ -53,6 +56,8 @@ class MergeRange:
     """At most the last stable offset."""
     is_whole: bool
     """Whether these are all records of the partition: then keys without a record are deleted."""
+    is_trimmed: bool = False
+    """Whether the table may have rows below the log start: then they are deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +113,13 @@ class LatestTable:
         newest = newest_records(session, parts, options).persist()
         try:
             counts = _count_merged(newest)
-            self._merge(session, newest, [each.log.partition.partition for each in parts if each.is_whole])
+            self._merge(session, newest, [_rows_to_delete(each) for each in parts if each.is_whole or each.is_trimmed])
         finally:
             newest.unpersist()
         _commit_progress(self.path, parts)
         return {each.log.partition: counts.get(each.log.partition.partition, NOTHING) for each in parts}
 
-    def _merge(self, session: SparkSession, newest: DataFrame, whole: Sequence[int]) -> None:
+    def _merge(self, session: SparkSession, newest: DataFrame, gone: Sequence[str]) -> None:
         if self._progress is None:
             # Not by DeltaTable.create, which looks up a catalog, and the catalog creates a folder.
             empty = session.createDataFrame([], newest.schema).write.format("delta").mode("append")
@@ -129,10 +134,16 @@ class LatestTable:
             .whenNotMatchedInsertAll("new.value IS NOT NULL")
             .withSchemaEvolution()
         )
-        if whole:
-            merge = merge.whenNotMatchedBySourceDelete(f"old.partition IN ({', '.join(map(str, whole))})")
+        if gone:
+            merge = merge.whenNotMatchedBySourceDelete(" OR ".join(gone))
         if not merge.execute().collect():
             raise ConcurrentMerge(f"table {self.path}: another run was first")
+
+
+def _rows_to_delete(part: MergeRange) -> str:
+    """Return the condition for rows that go unless their key has a record in the range."""
+    of_partition = f"old.partition = {part.log.partition.partition}"
+    return of_partition if part.is_whole else f"({of_partition} AND old.offset < {part.log.log_start_offset})"
 
 
 def newest_records(session: SparkSession, parts: Sequence[MergeRange], options: Mapping[str, str]) -> DataFrame:
@@ -171,9 +182,11 @@ def _commit_progress(path: str, parts: Sequence[MergeRange]) -> None:
     transactions = []
     for each in parts:
         before = progress.archived(each.log.partition, each.log.topic_id)
-        if before is None or before.offset_to < each.offset_to:
-            reached = progress_of(each.log, before.offset_from if before else each.offset_from, each.offset_to)
-            transactions += progress.transactions(each.log.partition, reached)
+        after = TableRange(each.log.log_start_offset if each.is_whole or each.is_trimmed else 0, each.offset_to)
+        if before:
+            after = TableRange(max(before.offset_from, after.offset_from), max(before.offset_to, after.offset_to))
+        if after != before:
+            transactions += progress.transactions(each.log.partition, progress_of(each.log, *after))
     if not transactions:
         return
     properties = CommitProperties(app_transactions=transactions)

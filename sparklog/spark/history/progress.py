@@ -102,7 +102,9 @@ class TableProgress:
         name = f"{_APP}/{partition}"
         moved = [Transaction(name, to.archived.offset_to)]
         if self._table.transaction_version(name) is None:
-            moved += [Transaction(f"{name}/from", to.archived.offset_from), Transaction(f"{name}/{to.topic_id}", 0)]
+            moved.append(Transaction(f"{name}/{to.topic_id}", 0))
+        if self._table.transaction_version(f"{name}/from") != to.archived.offset_from:
+            moved.append(Transaction(f"{name}/from", to.archived.offset_from))
         if to.leader_epoch != NO_EPOCH:
             moved.append(Transaction(f"{name}/epoch", to.leader_epoch))
         if to.gap is not None:
