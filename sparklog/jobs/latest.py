@@ -25,7 +25,7 @@ Outcomes:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -48,6 +48,8 @@ from sparklog.jobs.logs import Logs, describe_logs, kafka_error_text
 from sparklog.jobs.table_lag import TablePartition, age_on_arrival, is_due, lag_option, lags, missed_target, reason_of
 from sparklog.log.description import LogDescription
 from sparklog.spark.history.latest import NOTHING, ConcurrentMerge, LatestTable, MergeCounts, MergeRange, source_options
+from sparklog.spark.offsets import topic as offsets_topic
+from sparklog.spark.offsets.read import PartitionSlice
 from sparklog.spark.shipping import error_text
 from sparklog.spark.source.option_table import SECURITY_KEYS
 from sparklog.spark.source.typed_options import TYPED_OPTION_NAMES
@@ -214,6 +216,7 @@ def _merge_topic(
             done[name] = _MergeResult(error=followed.error)
         else:
             parts.append(merge_range(followed))
+    parts = _whole_if_compacted(context, parts)
     due = [part for part in parts if part.offset_from < part.offset_to or part.is_trimmed]
     done |= {part.log.partition: _MergeResult(part=part) for part in parts}
     if isinstance(table, SparklogError) or not due:
@@ -229,6 +232,25 @@ def _merge_topic(
         reason = error_text(error).partition("\n")[0]
         return done | {part.log.partition: _MergeResult(error=reason) for part in due}
     return done | {part.log.partition: _MergeResult(part=part, merged=merged[part.log.partition]) for part in due}
+
+
+def _whole_if_compacted(context: JobContext, parts: Sequence[MergeRange]) -> list[MergeRange]:
+    """Return the ranges; one that lacks a record becomes the whole partition, as that record may be a tombstone.
+
+    The cleaner's checkpoint does not tell: a compaction that is killed has replaced segments, and has not yet moved the
+    checkpoint. The last segment is never compacted.
+    """
+    slices = []
+    for part in parts:
+        end = min(part.offset_to, part.log.segments[-1].base_offset)
+        if not part.is_whole and part.offset_from < end:
+            slices.append(PartitionSlice.of(part.log, part.offset_from, end, context.client))
+    surveys = zip(slices, offsets_topic.surveys(context.spark, slices), strict=True)
+    lacking = {slice_.partition for slice_, survey in surveys if not survey.is_complete}
+    return [
+        replace(part, is_whole=True, offset_from=part.log.log_start_offset) if part.log.partition in lacking else part
+        for part in parts
+    ]
 
 
 def _plan_row(partition: TablePartition, path: str, lag_ms: int | None, target_ms: int) -> tuple[Any, ...]:

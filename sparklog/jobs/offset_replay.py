@@ -41,7 +41,6 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sparklog.arrow.filesystems import LogDirOwner, log_directory
 from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin
@@ -56,7 +55,6 @@ from sparklog.spark.offsets.read import PartitionSlice, SliceCompacted, SliceSur
 from sparklog.spark.offsets.snapshots import SnapshotTarget, install
 from sparklog.spark.offsets.tables import HISTORY, MEMBERS, NEWEST, OFFSETS, PartitionProgress, ReplayTable
 from sparklog.spark.offsets.topic import ReplayTask
-from sparklog.spark.segment_files import is_visible
 
 NAME = "offset_replay"
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -272,14 +270,7 @@ def _last_snapshots(context: JobContext) -> dict[int, int]:
 
 def _slices(context: JobContext, options: Options, parts: Sequence[PartitionReplay]) -> list[PartitionSlice]:
     client = {} if options["path"] else dict(context.client)
-    return [
-        PartitionSlice(
-            partition=part.log.partition, offset_from=part.offset_from, offset_to=part.offset_to,
-            folder=part.log.folder if options["path"] or is_visible(part.log) else None,
-            owner=LogDirOwner.of(log_directory(part.log.folder)), client=client,
-        )
-        for part in parts
-    ]  # fmt: skip
+    return [PartitionSlice.of(part.log, part.offset_from, part.offset_to, client) for part in parts]
 
 
 def _replay_tasks(

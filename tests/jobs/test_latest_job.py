@@ -26,9 +26,12 @@ from sparklog.jobs.options import parse_options
 from sparklog.jobs.table_lag import TablePartition
 from sparklog.log.description import LogDescription
 from sparklog.schemas.framing import frame_of
+from sparklog.spark.compaction.rewrite import PartitionRewriter
+from sparklog.spark.compaction.task import compact_in_task
 from sparklog.spark.history.latest import ConcurrentMerge, LatestTable, MergeRange
 from support.jobs.archives import describe
-from support.jobs.compactions import close_segments, compact, send
+from support.jobs.compactions import NOW_MS, close_segments, compact, consume, send, settings_of, works_of
+from support.jobs.compactions import rows_of as compacted_rows
 from support.patience import PATIENCE_S
 from support.runs.seeds import seeds
 from support.schemas.avro import written
@@ -144,6 +147,30 @@ def test_a_tombstone_that_compaction_has_removed_first_deletes_all_the_same(
 
     assert (row.outcome, row.merged_from, row.deleted_keys) == ("done", 0, 0)
     assert in_table(tables, topic) == {b"stays": b"1"}
+
+
+def test_a_tombstone_that_killed_compactions_have_removed_deletes_all_the_same(
+    topics: Topics, make_context: Any, tables: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create(**COMPACTED)
+    send(topics, topic, [("gone", "1"), ("stays", "1")])
+    run(make_context(), tables, topic)
+    send(topics, topic, [("gone", None), ("new", "1")])
+    send(topics, topic, [("large", "x" * 1500)])
+    close_segments(topics, topic)
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionRewriter, "finish", lambda *_, **__: 1 / 0)  # all but the cleaner's checkpoint
+        for later_ms in (0, 10_000):  # the second pass removes the tombstone
+            settings = settings_of(topics.bootstrap, now_ms=NOW_MS + later_ms)
+            ((_, outcome),) = compact_in_task(works_of(topics.bootstrap, topic).values(), settings)
+            assert "ZeroDivisionError" in outcome.reason
+    assert b"gone" not in dict(compacted_rows(consume(topics.bootstrap, topic)))
+    assert log_of(topics, topic).cleaned_offset == 0
+
+    row = only_row(run(make_context(), tables, topic))
+
+    assert (row.outcome, row.merged_from) == ("done", 0)
+    assert in_table(tables, topic).keys() == {b"stays", b"new", b"large"}
 
 
 def test_keys_whose_records_were_deleted_from_the_log_go_also_if_nothing_is_new(

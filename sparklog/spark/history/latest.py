@@ -11,7 +11,8 @@ A run that is behind another one could bring back keys that the other has delete
 Delta does nothing.
 
 Compaction may remove a tombstone that the table has not seen. If a partition was compacted, or trimmed, beyond the
-table's progress, the run reads it as a whole, and deletes keys that it no longer has.
+table's progress, or lacks a record that the run would read, the run reads it as a whole, and deletes keys that it no
+longer has.
 
 A log that is trimmed, by retention or DeleteRecords, takes the rows of its former records with it: the run that sees a
 new log start deletes the rows below, as a new table would not have them. The log start is a part of the progress.

@@ -1,4 +1,4 @@
-"""Reads a partition of the offsets topic in a task: the records that count, and their bytes.
+"""Reads a partition in a task, such as one of the offsets topic: the records that count, and their bytes.
 
     survey     checks each batch and reads its header: where and how each transaction ended, the offset below which all
                have ended, and whether any record is missing. The error of a damaged batch is a fact of its partition
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sparklog.arrow.filesystems import LogDirOwner, not_seen, open_reader, sees
+from sparklog.arrow.filesystems import LogDirOwner, log_directory, not_seen, open_reader, sees
 from sparklog.base.errors import (
     InvalidUpdateVersion,
     KafkaError,
@@ -40,6 +40,7 @@ from sparklog.log.offset_snapshots.snapshot import OffsetGapCheck
 from sparklog.records.arrow import decode_batches
 from sparklog.records.batch import BatchHeader, check_batch, iterate_headers
 from sparklog.records.records import iterate_records
+from sparklog.spark.segment_files import is_visible
 
 COLUMNS = ("offset", "timestamp", "key", "value")
 CHUNK_BYTES = 4 << 20
@@ -80,6 +81,15 @@ class PartitionSlice:
     markers: Markers = field(default_factory=dict)
     must_be_complete: bool = False
     """Whether there must be a record at each offset."""
+
+    @classmethod
+    def of(cls, log: LogDescription, offset_from: int, offset_to: int, client: Mapping[str, Any]) -> PartitionSlice:
+        """Return offsets of a log, read from its folder if the driver sees it. No `client`: from there in any case."""
+        return cls(
+            partition=log.partition, offset_from=offset_from, offset_to=offset_to,
+            folder=log.folder if not client or is_visible(log) else None,
+            owner=LogDirOwner.of(log_directory(log.folder)), client=dict(client),
+        )  # fmt: skip
 
 
 class SliceSurvey(NamedTuple):
