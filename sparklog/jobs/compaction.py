@@ -32,7 +32,7 @@ from pyspark.sql import functions as F
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.jobs.job import Job, JobContext, Options
-from sparklog.jobs.logs import describe_logs, kafka_error_text
+from sparklog.jobs.logs import compacted_topics, describe_logs, kafka_error_text
 from sparklog.jobs.options import topic_filter
 from sparklog.log.compaction import CompactionNotDue, CompactionPlan, plan_compaction
 from sparklog.log.description import LogDescription
@@ -68,12 +68,12 @@ def plan(context: JobContext, options: Options) -> DataFrame:
     wanted = topic_filter(options["topics"])
     horizons = delete_horizons(context)
     rows = []
-    for partition, log in sorted(describe_logs(context).items()):
+    for partition, log in sorted(compacted_topics(describe_logs(context)).items()):
         if not wanted(partition.topic):
             continue
         if isinstance(log, KafkaError):
             rows.append(_make_row(partition, due=False, reason=kafka_error_text(log), error=True))
-        elif "compact" in log.config.cleanup_policy:
+        else:
             rows.append(_plan_row(_plan_partition(log, context, options["force"], horizons.get(partition))))
     context.say(f"{sum(row[2] for row in rows)} of {len(rows)} partitions are due")
     return context.spark.createDataFrame(rows, PLAN_SCHEMA)

@@ -44,7 +44,7 @@ from sparklog.base.errors import ConfigError, KafkaError, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.jobs.archiving import describe_selected, topics_option
 from sparklog.jobs.job import CONFLICTS, Job, JobContext, Options
-from sparklog.jobs.logs import Logs, describe_logs, kafka_error_text
+from sparklog.jobs.logs import Logs, compacted_topics, describe_logs, kafka_error_text
 from sparklog.jobs.table_lag import TablePartition, age_on_arrival, is_due, lag_option, lags, missed_target, reason_of
 from sparklog.log.description import LogDescription
 from sparklog.spark.history.latest import NOTHING, ConcurrentMerge, LatestTable, MergeCounts, MergeRange, source_options
@@ -89,7 +89,7 @@ class _MergeResult:
 def plan(context: JobContext, options: Options) -> DataFrame:
     """Return one row for each partition of the selected compacted topics. Raises ConfigError for a wrong option."""
     read_options(options)
-    logs = _compacted_topics(describe_selected(context, options)) if options["topics"] else {}
+    logs = compacted_topics(describe_selected(context, options)) if options["topics"] else {}
     if not options["topics"]:
         context.say("no topic is selected: name some with --topics")
     tables: Tables = {}
@@ -160,12 +160,6 @@ def read_options(options: Options) -> dict[str, str]:
     if found.get("mode", "").upper() == "PERMISSIVE":
         raise ConfigError("--read-option mode=PERMISSIVE: a malformed value would be null, and look like a tombstone")
     return found
-
-
-def _compacted_topics(logs: Logs) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """Return the logs of compacted topics, and the errors of partitions whose topic may be compacted."""
-    known = {name.topic: log.config.cleanup_policy for name, log in logs.items() if isinstance(log, LogDescription)}
-    return {name: log for name, log in logs.items() if "compact" in known.get(name.topic, ("compact",))}
 
 
 def _open_table(path: str, tables: Tables) -> LatestTable | SparklogError:

@@ -20,6 +20,15 @@ def describe_logs(context: JobContext, partitions: Iterable[TopicPartition] | No
         return maintenance.describe_logs(partitions)
 
 
+def compacted_topics(logs: Logs) -> Logs:
+    """Return the logs of compacted topics, and the errors of partitions whose topic may be compacted.
+
+    The other partitions of a topic tell its policy.
+    """
+    known = {name.topic: log.config.cleanup_policy for name, log in logs.items() if isinstance(log, LogDescription)}
+    return {name: log for name, log in logs.items() if "compact" in known.get(name.topic, ("compact",))}
+
+
 def kafka_error_text(error: KafkaError) -> str:
     """Return an error as the reason in a plan or a report: its Kafka name and its message."""
     return f"{error.name}: {error}"

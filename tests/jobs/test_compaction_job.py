@@ -10,15 +10,26 @@ import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
 
-from sparklog.base.errors import ConfigError
+from sparklog.base.errors import ConfigError, LeaderNotAvailable
+from sparklog.base.ids import TopicPartition
 from sparklog.client import Producer
 from sparklog.jobs.compaction import JOB
 from sparklog.jobs.job import run_job
+from sparklog.jobs.logs import describe_logs
 from sparklog.jobs.options import parse_options
 from sparklog.records.batch import read_header
 from sparklog.testing import SimClock
 from support.docs.markdown import ROOT, blocks
-from support.jobs.compactions import COMPACTED, close_segments, compact, consume, keyed_offsets, newest, rows_of, send
+from support.jobs.compactions import (
+    COMPACTED,
+    close_segments,
+    compact,
+    consume,
+    keyed_offsets,
+    newest,
+    rows_of,
+    send,
+)
 from support.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -204,6 +215,21 @@ def test_a_plan_says_of_each_partition_whether_it_is_due_and_why(topics, context
     assert not waiting.due
     assert "min.compaction.lag.ms" in waiting.reason
     assert not DeltaTable.isDeltaTable(context.spark, context.table("compaction"))
+
+
+def test_a_partition_without_a_leader_is_a_finding_unless_its_topic_is_known_not_to_be_compacted(
+    topics, context, monkeypatch
+):
+    kept, compacted = topics.create(partitions=2, cleanup_policy="delete"), topics.create(partitions=2, **COMPACTED)
+    lost = [TopicPartition(topic, 1) for topic in (kept, compacted)]
+
+    def describe_without_leaders(*arguments):
+        found = dict(describe_logs(*arguments))
+        return found | {name: LeaderNotAvailable("no leader") for name in lost if name in found}
+
+    monkeypatch.setattr("sparklog.jobs.compaction.describe_logs", describe_without_leaders)
+    run = run_job(JOB, context, parse_options(JOB, {"topics": [kept, compacted]}))
+    assert [(row.topic, row.partition, row.outcome) for row in run.rows.collect()] == [(compacted, 1, "failed")]
 
 
 def test_a_pattern_that_is_none_is_refused(context):
