@@ -12,12 +12,13 @@ from delta.tables import DeltaTable
 
 from sparklog.base.errors import ConfigError, LeaderNotAvailable
 from sparklog.base.ids import TopicPartition
-from sparklog.client import Producer
+from sparklog.client import Maintenance, Producer
 from sparklog.jobs.compaction import JOB
 from sparklog.jobs.job import run_job
 from sparklog.jobs.logs import describe_logs
 from sparklog.jobs.options import parse_options
 from sparklog.records.batch import read_header
+from sparklog.spark.compaction.task import compact_in_task
 from sparklog.testing import SimClock
 from support.docs.markdown import ROOT, blocks
 from support.jobs.compactions import (
@@ -29,6 +30,8 @@ from support.jobs.compactions import (
     newest,
     rows_of,
     send,
+    settings_of,
+    works_of,
 )
 from support.patience import PATIENCE_S
 
@@ -230,6 +233,22 @@ def test_a_partition_without_a_leader_is_a_finding_unless_its_topic_is_known_not
     monkeypatch.setattr("sparklog.jobs.compaction.describe_logs", describe_without_leaders)
     run = run_job(JOB, context, parse_options(JOB, {"topics": [kept, compacted]}))
     assert [(row.topic, row.partition, row.outcome) for row in run.rows.collect()] == [(compacted, 1, "failed")]
+
+
+def test_a_segment_that_another_run_is_writing_is_left_to_it(topics, monkeypatch):
+    topic = topics.create(**COMPACTED)
+    send(topics, topic, [("a", "1"), ("a", "2")])
+    close_segments(topics, topic)
+    begin = Maintenance.begin_replace
+
+    def begin_beside_another_run(*arguments):
+        lease = begin(*arguments)
+        Path(lease.path).touch()
+        return lease
+
+    monkeypatch.setattr(Maintenance, "begin_replace", begin_beside_another_run)
+    ((_, outcome),) = compact_in_task(works_of(topics.bootstrap, topic).values(), settings_of(topics.bootstrap))
+    assert outcome.outcome == "stale"
 
 
 def test_a_pattern_that_is_none_is_refused(context):

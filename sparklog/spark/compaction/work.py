@@ -38,9 +38,10 @@ MB = 1_000_000
 _STALE = (
     InvalidUpdateVersion, FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, BrokerNotAvailable,
     ResourceNotFound, DuplicateResource, UnknownTopicOrPartition, OffsetOutOfRange, FileNotFoundError,
+    FileExistsError,
 )  # fmt: skip
 """Errors after which a new plan may succeed: the log has changed since the plan, another broker leads, or another
-holder has the lease.
+run has the lease or writes the same segment.
 """
 _FAILED = (ClientError, KafkaStorageError, NetworkException, RequestTimedOut, OSError)
 
