@@ -5,7 +5,8 @@
     apply    compacts the due partitions, all in one Spark job (spark/compaction/compaction.py): a task for each
              partition, and a shuffle for partitions whose keys do not fit into a task's memory
     report   has the outcome of each due partition, with figures. At `next_delete_horizon_ms` tombstones may be dropped:
-             the partition is due then, no matter how little was written since
+             the partition is due then, no matter how little was written since. It is due once, too, if it was compacted
+             and the last report does not tell of it
 
 Outcomes:
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from delta.tables import DeltaTable
@@ -63,10 +64,18 @@ ATTEMPTS = 3
 MIB = 1 << 20
 
 
+class ReportedCompaction(NamedTuple):
+    """The last compaction of a partition, as its report tells."""
+
+    cleaned_offset: int
+    next_delete_horizon_ms: int | None
+    """The time in ms when the first tombstone may go; None if there is none."""
+
+
 def plan(context: JobContext, options: Options) -> DataFrame:
     """Return one row for each partition of a compacted topic, due or not."""
     wanted = topic_filter(options["topics"])
-    horizons = delete_horizons(context)
+    reported = last_compactions(context)
     rows = []
     for partition, log in sorted(compacted_topics(describe_logs(context)).items()):
         if not wanted(partition.topic):
@@ -74,7 +83,7 @@ def plan(context: JobContext, options: Options) -> DataFrame:
         if isinstance(log, KafkaError):
             rows.append(_make_row(partition, due=False, reason=kafka_error_text(log), error=True))
         else:
-            rows.append(_plan_row(_plan_partition(log, context, options["force"], horizons.get(partition))))
+            rows.append(_plan_row(_plan_partition(log, context, options["force"], _horizon_ms(context, log, reported))))
     context.say(f"{sum(row[2] for row in rows)} of {len(rows)} partitions are due")
     return context.spark.createDataFrame(rows, PLAN_SCHEMA)
 
@@ -97,15 +106,30 @@ def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFram
     return context.spark.createDataFrame([outcome.row() for outcome in outcomes], REPORT_SCHEMA)
 
 
-def delete_horizons(context: JobContext) -> dict[TopicPartition, int]:
-    """Return each partition's delete horizon from its last report: the time in ms when its first tombstones may go."""
+def last_compactions(context: JobContext) -> dict[TopicPartition, ReportedCompaction]:
+    """Return the last report of each partition's compaction."""
     path = context.table(NAME)
     if not DeltaTable.isDeltaTable(context.spark, path):
         return {}
     done = context.spark.read.format("delta").load(path).filter("cleaned_offset is not null")
-    newest = done.groupBy("topic", "partition").agg(F.max_by("next_delete_horizon_ms", "at").alias("horizon"))
-    rows = newest.filter("horizon is not null").collect()
-    return {TopicPartition(row.topic, row.partition): row.horizon for row in rows}
+    last = F.max_by(F.struct("cleaned_offset", "next_delete_horizon_ms"), "at").alias("last")
+    rows = done.groupBy("topic", "partition").agg(last).collect()
+    return {TopicPartition(row.topic, row.partition): ReportedCompaction(*row.last) for row in rows}
+
+
+def _horizon_ms(
+    context: JobContext, log: LogDescription, reported: Mapping[TopicPartition, ReportedCompaction]
+) -> int | None:
+    """Return the time in ms when the partition's first tombstone may go; None if it has none.
+
+    A run that was killed before its report leaves a log that is clean up to an offset of which no report tells. Nobody
+    knows its horizon: it counts as passed, and the compaction that is due then reports the next one.
+    """
+    last = reported.get(log.partition)
+    is_reported = last is not None and last.cleaned_offset == log.cleaned_offset
+    if log.cleaned_offset > log.log_start_offset and not is_reported:
+        return context.now_ms
+    return last.next_delete_horizon_ms if last else None
 
 
 def _compact(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -107,6 +108,27 @@ def test_a_tombstone_stays_until_its_delete_horizon_and_makes_the_partition_due_
     assert (row.outcome, row.next_delete_horizon_ms) == ("compacted", None)
     assert rows_of(consume(topics.bootstrap, topic)) == [(b"b", b"1")]
     assert compact(context, topic, force=False) == []
+
+
+def test_a_run_that_is_killed_before_its_report_leaves_no_tombstone_for_ever(topics, make_context, monkeypatch):
+    clock = SimClock()
+    context = make_context(clock=clock)
+    topic = topics.create(**COMPACTED | {"delete_retention_ms": 3_600_000, "min_cleanable_dirty_ratio": 1})
+    send(topics, topic, [("a", "1"), ("b", "1"), ("a", None)])
+    close_segments(topics, topic)
+    with monkeypatch.context() as patched:
+        patched.setattr("sparklog.jobs.job.append", lambda *_: sys.exit("killed"))
+        with pytest.raises(SystemExit):
+            compact(context, topic)
+    horizon_ms = context.now_ms + 3_600_000
+    clock.advance(1_000)
+
+    (row,) = compact(context, topic, force=False)
+    assert (row.outcome, row.next_delete_horizon_ms) == ("unchanged", horizon_ms)
+    assert compact(context, topic, force=False) == []
+    clock.advance(3_600_001)
+    compact(context, topic, force=False)
+    assert rows_of(consume(topics.bootstrap, topic)) == [(b"b", b"1")]
 
 
 def test_what_would_not_change_is_left_alone_and_not_read_again(topics, context):
