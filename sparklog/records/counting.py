@@ -36,8 +36,8 @@ def count_records(
 ) -> int:
     """Return how many records of `data` have offsets in [offset_from, offset_to), without those of `aborted`.
 
-    `seen` gets the transactions of the batches. A last batch that is cut off is
-    ignored. Raises CorruptRecord for an invalid header, and for an invalid batch that is opened.
+    `seen` gets the transactions of the batches. A last batch that is cut off is ignored. Raises CorruptRecord for an
+    invalid header, and for an invalid batch that is opened.
     """
     array = as_bytes(data)
     position = count = 0
